@@ -1,0 +1,122 @@
+/**
+ * Builds every counter key: `f60|shop|user=42`. No two different charges share a key, whatever their
+ * values contain; the length is bounded; a client cannot choose a cluster's slot, as braces are escaped.
+ *
+ * Parts are joined by `|`. What stands between a key and its value says what the value is:
+ * `=` itself, `~` a wildcard's pattern (share_threshold), `#` a digest because it is secret, `@` a
+ * digest because it is long. Characters with a meaning are escaped as `%XX`.
+ */
+import { createHash } from 'node:crypto';
+import type { Entry, Limit, Rule, RuleKeyPart } from '../model.js';
+
+/** A longer value is replaced by its digest (UTF-16 units). */
+const MAX_VALUE_LENGTH = 96;
+/** A longer key, prefix not counted, is replaced by its head and a digest. */
+const MAX_KEY_LENGTH = 512;
+
+// eslint-disable-next-line no-control-regex -- NUL and line ends would make keys hard to read in redis-cli
+const IN_KEY = /[%|=~#@{}\u0000-\u001f]/g;
+// eslint-disable-next-line no-control-regex -- as above
+const IN_VALUE = /[%|{}\u0000-\u001f]/g;
+
+/** 132 bits of SHA-256, in the 22 characters of base64url. */
+export function digest(text: string): string {
+  return createHash('sha256').update(text).digest('base64url').slice(0, 22);
+}
+
+/** True for a key whose values never appear in clear, whatever the configuration says. */
+export function isSecretKey(key: string): boolean {
+  return key === 'api_key';
+}
+
+/** What of a rule's part of the counter key does not depend on the request. */
+export function ruleKeyPart(
+  rule: Pick<Rule, 'key' | 'value' | 'shareThreshold' | 'hashValue'>,
+): RuleKeyPart {
+  const { key, value } = rule;
+  const keyIsPattern = key.includes('*');
+  const exact = value !== undefined && !value.includes('*');
+  if (keyIsPattern) return { text: '', complete: false, keyIsPattern };
+  if (rule.hashValue) {
+    return exact
+      ? { text: secretPart(key, value), complete: true, keyIsPattern }
+      : { text: `|${escapeKey(key)}#`, complete: false, keyIsPattern };
+  }
+  if (rule.shareThreshold && value !== undefined) {
+    return { text: sharedPart(key, value), complete: true, keyIsPattern };
+  }
+  if (exact) return { text: plainPart(key, value), complete: true, keyIsPattern };
+  return { text: `|${escapeKey(key)}=`, complete: false, keyIsPattern };
+}
+
+/** Builds counter keys that begin with `prefix` (CACHE_KEY_PREFIX, as it is). */
+export class CounterKeys {
+  constructor(private readonly prefix: string) {}
+
+  /**
+   * The key of the counter that `limit` has for these entries. `rule` is the one that they matched.
+   * `ownValues`: count the real values even where the rule shares one counter among them, as a limit
+   * brought by the request does.
+   */
+  build(
+    limit: Limit,
+    domain: string,
+    entries: readonly Entry[],
+    rule: Rule | undefined,
+    ownValues: boolean,
+  ): string {
+    let tail = '|' + escapeValue(domain);
+    for (let i = 0; i < entries.length; i++) {
+      const entry = entries[i];
+      if (entry !== undefined) tail += part(entry, rule?.chain[i], ownValues);
+    }
+    if (tail.length > MAX_KEY_LENGTH) tail = '@' + digest(tail);
+    return this.prefix + limit.keyHead + tail;
+  }
+}
+
+function part(entry: Entry, node: Rule | undefined, ownValues: boolean): string {
+  if (node === undefined) {
+    return isSecretKey(entry.key)
+      ? secretPart(entry.key, entry.value)
+      : plainPart(entry.key, entry.value);
+  }
+  const known = node.keyPart;
+  if (known.keyIsPattern || (ownValues && node.shareThreshold)) {
+    return node.hashValue || isSecretKey(entry.key)
+      ? secretPart(entry.key, entry.value)
+      : plainPart(entry.key, entry.value);
+  }
+  if (known.complete) return known.text;
+  if (node.hashValue) return known.text + digest(entry.value);
+  if (entry.value.length > MAX_VALUE_LENGTH) return plainPart(entry.key, entry.value);
+  return known.text + escapeValue(entry.value);
+}
+
+function plainPart(key: string, value: string): string {
+  return value.length > MAX_VALUE_LENGTH
+    ? `|${escapeKey(key)}@${digest(value)}`
+    : `|${escapeKey(key)}=${escapeValue(value)}`;
+}
+
+function secretPart(key: string, value: string): string {
+  return `|${escapeKey(key)}#${digest(value)}`;
+}
+
+function sharedPart(key: string, pattern: string): string {
+  return pattern.length > MAX_VALUE_LENGTH
+    ? `|${escapeKey(key)}~@${digest(pattern)}`
+    : `|${escapeKey(key)}~${escapeValue(pattern)}`;
+}
+
+function escapeKey(text: string): string {
+  return text.replace(IN_KEY, percent);
+}
+
+function escapeValue(text: string): string {
+  return text.replace(IN_VALUE, percent);
+}
+
+function percent(character: string): string {
+  return '%' + character.charCodeAt(0).toString(16).padStart(2, '0').toUpperCase();
+}

@@ -1,0 +1,93 @@
+/**
+ * The contract of a store: batches of requests in, outcomes out. Decorators (`guard`, `deny-cache`)
+ * take single requests; `batch` turns those into batches. A store knows nothing of rules or wires.
+ */
+import type { Charge, FailureKind, Outcome } from '../model.js';
+
+/** Why a store gave no outcome; raised where a foreign error enters, never with a secret in it. */
+export class StoreError extends Error {
+  override readonly name = 'StoreError';
+  readonly code = 'store_error';
+
+  constructor(
+    readonly kind: FailureKind,
+    message: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+  }
+}
+
+/**
+ * One request on its way through the store: its charges, and what becomes of them. The store fills
+ * `outcomes` and calls `settle` as soon as nothing more will come for this request.
+ */
+export class StoreRequest {
+  /** One place per charge; a place left undefined when settled had no answer (see `failure`). */
+  readonly outcomes: (Outcome | undefined)[];
+  /** Why places are empty; the last failure that was met. */
+  failure: StoreError | undefined;
+  /** The store's clock, µs since the epoch; 0 while no part has been answered. */
+  nowUs = 0;
+  settled = false;
+
+  /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
+  constructor(
+    readonly charges: readonly Charge[],
+    readonly deadlineMs: number,
+    private readonly done: (request: StoreRequest) => void,
+  ) {
+    this.outcomes = new Array<Outcome | undefined>(charges.length);
+  }
+
+  /** Ends the wait; a second call does nothing, and what a store fills in later is not looked at. */
+  settle(): void {
+    if (this.settled) return;
+    this.settled = true;
+    this.done(this);
+  }
+
+  /** Ends the wait with what is there; the places without outcome failed for this reason. */
+  fail(error: StoreError): void {
+    if (this.settled) return;
+    this.failure = error;
+    this.settle();
+  }
+}
+
+/** Takes one request at a time: the limiter's view of everything behind it. */
+export interface Gate {
+  submit(request: StoreRequest): void;
+}
+
+/** Decides batches. Requests see what earlier ones of the same batch took. */
+export interface Store {
+  /** For logs and metrics: `memory`, `redis`. */
+  readonly kind: string;
+  /**
+   * Decides all requests in order, each all or nothing, and settles each one (with `fail` where no
+   * answer came). Never throws. `done` is called once, when nothing of the batch is outstanding.
+   */
+  decide(batch: readonly StoreRequest[], done: () => void): void;
+  start(): void;
+  stop(): Promise<void>;
+}
+
+/** What a store and its decorators tell the metrics. Every call is cheap and never throws. */
+export interface StoreObserver {
+  /** A call to Redis failed, or a connection broke. */
+  storeFailed(kind: FailureKind): void;
+  /** A script call came back after this long. */
+  roundtrip(seconds: number): void;
+  /** A batch of so many requests was sent. */
+  batchSent(requests: number): void;
+  breakerOpen(open: boolean): void;
+  /** Redis's clock minus ours, in seconds. */
+  clockSkew(seconds: number): void;
+  /** The script was not in Redis's cache and had to be sent again. */
+  scriptReloaded(): void;
+  /** An answer came from the deny cache. */
+  denyCacheHit(): void;
+  /** Memory had no place left for a new counter, which was decided without being kept. */
+  memoryOverflow(): void;
+}
