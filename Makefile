@@ -1,0 +1,49 @@
+# The commands of the project. Each installs what it needs: Node modules from the lock file, and for the tests
+# redis-server, luacheck, promtool and Envoy where they are missing and can be had.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+BIN := node_modules/.bin
+
+.PHONY: help run build test lint format typecheck bench soak tools clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: build ## Serve the example rules: counters in memory, or in Redis when REDIS_URL is set
+	@printf '%s\n' 'When it listens, ask it from another terminal, more than three times a minute:' \
+	  "  curl -i http://127.0.0.1:$${PORT:-8080}/json -d '{\"domain\":\"edge\",\"descriptors\":[{\"entries\":[{\"key\":\"endpoint\",\"value\":\"/login\"},{\"key\":\"user\",\"value\":\"42\"}]}]}'" \
+	  'Ctrl-C stops it.'
+	@export RUNTIME_ROOT="$${RUNTIME_ROOT:-$(CURDIR)/examples}" DRAIN_DELAY="$${DRAIN_DELAY:-0s}"; \
+	  exec node dist/main.js serve
+
+build: node_modules/.package-lock.json ## Compile to dist/
+	@npm run --silent build
+
+test: node_modules/.package-lock.json tools build ## Lint, check types, run all tests with coverage
+	@$(MAKE) --no-print-directory typecheck lint
+	@npm run --silent coverage
+
+lint: node_modules/.package-lock.json ## Lint TypeScript, Lua and deploy/; unused code; format
+	@npm run --silent lint
+	@if command -v luacheck >/dev/null; then luacheck --quiet src; \
+	  else echo '*** Lua not checked: luacheck is missing (make tools)' >&2; test "$${CI:-}" != true; fi
+	@scripts/check-deploy.sh
+
+typecheck: node_modules/.package-lock.json ## Check types
+	@npm run --silent typecheck
+
+format: node_modules/.package-lock.json ## Format everything, mend what the linter can
+	@npm run --silent format
+
+tools: ## Install what the tests need beside Node, where it is missing
+	@scripts/test-tools.sh
+
+clean: ## Remove what was built and installed
+	rm -rf dist coverage node_modules .tools
+
+node_modules/.package-lock.json: package.json package-lock.json
+	@command -v node >/dev/null || { echo 'Node 20.19 or later is needed' >&2; exit 1; }
+	npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
