@@ -7,7 +7,7 @@
  * digest because it is long. Characters with a meaning are escaped as `%XX`.
  */
 import { createHash } from 'node:crypto';
-import type { Entry, Limit, Rule, RuleKeyPart } from '../model.js';
+import type { AlgorithmName, Entry, Limit, Rule, RuleKeyPart } from '../model.js';
 
 /** A longer value is replaced by its digest (UTF-16 units). */
 const MAX_VALUE_LENGTH = 96;
@@ -18,6 +18,18 @@ const MAX_KEY_LENGTH = 512;
 const IN_KEY = /[%|=~#@{}\u0000-\u001f]/g;
 // eslint-disable-next-line no-control-regex -- as above
 const IN_VALUE = /[%|{}\u0000-\u001f]/g;
+
+const LETTERS: Readonly<Record<AlgorithmName, string>> = {
+  fixed_window: 'f',
+  sliding_window: 's',
+  sliding_window_counter: 'c',
+  token_bucket: 't',
+};
+
+/** What a counter key begins with: `f60`. A changed algorithm or window starts afresh. */
+export function keyHead(algorithm: AlgorithmName, windowUs: number): string {
+  return LETTERS[algorithm] + String(windowUs / 1_000_000);
+}
 
 /** 132 bits of SHA-256, in the 22 characters of base64url. */
 export function digest(text: string): string {
@@ -106,7 +118,7 @@ function secretPart(key: string, value: string): string {
 function sharedPart(key: string, pattern: string): string {
   return pattern.length > MAX_VALUE_LENGTH
     ? `|${escapeKey(key)}~@${digest(pattern)}`
-    : `|${escapeKey(key)}~${escapeValue(pattern)}`;
+    : `|${escapeKey(key)}~${escapeKey(pattern)}`;
 }
 
 function escapeKey(text: string): string {

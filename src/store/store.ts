@@ -30,6 +30,9 @@ export class StoreRequest {
   /** The store's clock, µs since the epoch; 0 while no part has been answered. */
   nowUs = 0;
   settled = false;
+  /** When it was passed to the store, on the clock of `performance.now()`; set by the guard. */
+  submittedMs = 0;
+  private watcher: SettleWatcher | undefined;
 
   /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
   constructor(
@@ -40,10 +43,25 @@ export class StoreRequest {
     this.outcomes = new Array<Outcome | undefined>(charges.length);
   }
 
+  /** A decorator that passes the request on asks to see it settled: the last to ask is told first. */
+  watch(watcher: SettleWatcher): void {
+    const earlier = this.watcher;
+    this.watcher =
+      earlier === undefined
+        ? watcher
+        : {
+            settled: (request) => {
+              watcher.settled(request);
+              earlier.settled(request);
+            },
+          };
+  }
+
   /** Ends the wait; a second call does nothing, and what a store fills in later is not looked at. */
   settle(): void {
     if (this.settled) return;
     this.settled = true;
+    this.watcher?.settled(this);
     this.done(this);
   }
 
@@ -53,6 +71,11 @@ export class StoreRequest {
     this.failure = error;
     this.settle();
   }
+}
+
+/** Sees a request settled, before its caller does. */
+export interface SettleWatcher {
+  settled(request: StoreRequest): void;
 }
 
 /** Takes one request at a time: the limiter's view of everything behind it. */
@@ -69,6 +92,11 @@ export interface Store {
    * answer came). Never throws. `done` is called once, when nothing of the batch is outstanding.
    */
   decide(batch: readonly StoreRequest[], done: () => void): void;
+  /**
+   * Drops a connection that may be stuck and makes a new one; what was in flight fails at once. Nothing
+   * to do for a store without connections.
+   */
+  reconnect(): void;
   start(): void;
   stop(): Promise<void>;
 }
