@@ -255,11 +255,13 @@ function toResults(
   const { charges, outcomes } = answered;
   const results: LimitDecision[] = [];
   let local: { readonly place: number; readonly charge: Charge }[] | undefined;
+  let refused = false;
   for (let i = 0; i < charges.length; i++) {
     const charge = charges[i];
     if (charge === undefined) continue;
     const outcome = outcomes[i];
     if (outcome !== undefined) {
+      if (!outcome.fits && charge.role === 'enforced') refused = true;
       results.push({ charge, source: 'store', outcome });
       continue;
     }
@@ -268,19 +270,26 @@ function toResults(
       local ??= [];
       local.push({ place: i, charge: { ...charge, limit: localLimit(charge.limit) } });
     }
+    if (source === 'deny' && charge.role === 'enforced') refused = true;
     results.push({ charge, source, outcome: source === 'deny' ? POLICY_DENY : POLICY_ALLOW });
   }
-  if (local !== undefined) decideLocally(local, results, fallback);
+  if (local !== undefined) decideLocally(local, refused, results, fallback);
   return results;
 }
 
-/** The memory store settles at once, so the results are complete when this returns. */
+/**
+ * The memory store settles at once, so the results are complete when this returns. A request that is
+ * `refused` already takes nothing here either.
+ */
 function decideLocally(
   local: readonly { readonly place: number; readonly charge: Charge }[],
+  refused: boolean,
   results: LimitDecision[],
   fallback: Store,
 ): void {
-  const charges = local.map(({ charge }) => charge);
+  const charges = local.map(({ charge }): Charge =>
+    refused && charge.mode === 'take' ? { ...charge, mode: 'peek' } : charge,
+  );
   const request = new StoreRequest(charges, Infinity, () => undefined);
   fallback.decide([request], () => undefined);
   for (const [i, { place, charge }] of local.entries()) {
