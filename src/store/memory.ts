@@ -1,0 +1,213 @@
+/**
+ * Counters in the process's own memory: the store when no Redis is configured, and what decides
+ * `on_store_error: local`. Decides each batch at once, through the TypeScript half of each algorithm.
+ * Knows no clock but the one it is given, and has no timer: expired counters go as new ones come.
+ */
+import type { Charge } from '../model.js';
+import { capacity, fits } from '../algorithms/algorithm.js';
+import type { Algorithm, Counter } from '../algorithms/algorithm.js';
+import { ALGORITHMS } from '../algorithms/registry.js';
+import type { Store, StoreObserver, StoreRequest } from './store.js';
+
+/** Looked at for each new counter: above 1, so that what has expired goes faster than what comes. */
+const SWEPT_PER_NEW = 4;
+
+export interface MemoryStoreOptions {
+  /** Whole µs since the epoch. */
+  readonly nowUs: () => number;
+  /** Counters kept; a new one above that is decided as untouched and not kept. Default 500 000. */
+  readonly maxCounters?: number;
+  readonly observer: Pick<StoreObserver, 'memoryOverflow'>;
+}
+
+/** A counter, and what of the batch and request in hand belongs to it. */
+interface Kept {
+  readonly key: string;
+  readonly algorithm: Algorithm<Counter>;
+  readonly state: Counter;
+  untouchedAtUs: number;
+  /** The batch for which `state` was loaded. */
+  batch: number;
+  /** Hits of earlier charges of the same request. */
+  pending: number;
+}
+
+export class MemoryStore implements Store {
+  readonly kind = 'memory';
+  private readonly nowUs: () => number;
+  private readonly maxCounters: number;
+  private readonly observer: Pick<StoreObserver, 'memoryOverflow'>;
+  private readonly counters = new Map<string, Kept>();
+  private sweep: MapIterator<Kept> = this.counters.values();
+  private batch = 0;
+  /** Of the request in hand, one place per charge; kept from request to request. */
+  private readonly found: Kept[] = [];
+  private readonly fitting: boolean[] = [];
+  private readonly wanted: number[] = [];
+
+  constructor(options: MemoryStoreOptions) {
+    this.nowUs = options.nowUs;
+    this.maxCounters = options.maxCounters ?? 500_000;
+    this.observer = options.observer;
+  }
+
+  /** How many counters are kept, expired ones that are not swept yet included. */
+  get size(): number {
+    return this.counters.size;
+  }
+
+  start(): void {
+    // Nothing to connect to.
+  }
+
+  reconnect(): void {
+    // Nothing to connect to.
+  }
+
+  stop(): Promise<void> {
+    this.counters.clear();
+    return Promise.resolve();
+  }
+
+  /** Forgets these counters; resolves to how many there were. */
+  reset(keys: readonly string[]): Promise<number> {
+    let known = 0;
+    for (const key of keys) if (this.counters.delete(key)) known++;
+    return Promise.resolve(known);
+  }
+
+  /** Decides and settles every request before it returns. Those settled already are left out. */
+  decide(batch: readonly StoreRequest[], done: () => void): void {
+    const nowUs = this.nowUs();
+    const number = ++this.batch;
+    for (const request of batch) {
+      if (request.settled) continue;
+      this.decideRequest(request, nowUs, number);
+      request.nowUs = nowUs;
+      request.settle();
+    }
+    done();
+  }
+
+  private decideRequest(request: StoreRequest, nowUs: number, batch: number): void {
+    const { charges, outcomes } = request;
+    const refused = this.judge(charges, nowUs, batch);
+    for (let i = 0; i < charges.length; i++) {
+      const charge = charges[i];
+      const counter = this.found[i];
+      if (charge === undefined || counter === undefined) continue;
+      counter.pending = 0;
+      apply(charge, counter, this.fitting[i] === true, refused, nowUs);
+    }
+    for (let i = 0; i < charges.length; i++) {
+      const charge = charges[i];
+      const counter = this.found[i];
+      if (charge === undefined || counter === undefined) continue;
+      const { limit, mode } = charge;
+      const { algorithm, state } = counter;
+      const fitted = this.fitting[i] === true;
+      const wanted = this.wanted[i] ?? 0;
+      const most = capacity(limit);
+      let retryAfterUs = 0;
+      if (!fitted) {
+        retryAfterUs = wanted > most ? -1 : algorithm.retryAfterUs(state, limit, wanted, nowUs);
+      }
+      outcomes[i] = {
+        fits: fitted,
+        taken: isTaken(charge, fitted, refused),
+        remaining: Math.max(most - state.used, 0),
+        resetUs: algorithm.resetUs(state, limit, nowUs),
+        retryAfterUs,
+      };
+      if (mode !== 'peek') counter.untouchedAtUs = algorithm.untouchedAtUs(state, limit, nowUs);
+    }
+  }
+
+  /** Loads and judges the charges in order; true if the request is refused. Changes no counter. */
+  private judge(charges: readonly Charge[], nowUs: number, batch: number): boolean {
+    let refused = false;
+    let quotas = 0;
+    let quotaFits = false;
+    for (let i = 0; i < charges.length; i++) {
+      const charge = charges[i];
+      if (charge === undefined) continue;
+      const { limit, hits, mode, role } = charge;
+      const counter = this.find(charge, charges, i, nowUs);
+      if (counter.batch !== batch) {
+        counter.batch = batch;
+        counter.algorithm.load(counter.state, limit, nowUs);
+      }
+      const room = capacity(limit) - counter.state.used;
+      const fitted = fits(hits, room - counter.pending, mode);
+      this.found[i] = counter;
+      this.fitting[i] = fitted;
+      this.wanted[i] = hits + counter.pending;
+      if (mode === 'record' || (mode === 'take' && fitted)) counter.pending += hits;
+      if (role === 'quota') {
+        quotas++;
+        quotaFits ||= fitted;
+      } else if (role === 'enforced' && !fitted) {
+        refused = true;
+      }
+    }
+    return refused || (quotas > 0 && !quotaFits);
+  }
+
+  private find(charge: Charge, charges: readonly Charge[], index: number, nowUs: number): Kept {
+    const known = this.counters.get(charge.key);
+    if (known !== undefined) return known;
+    this.sweepSome(nowUs);
+    const algorithm = ALGORITHMS[charge.limit.algorithm];
+    const counter: Kept = {
+      key: charge.key,
+      algorithm,
+      state: algorithm.create(charge.limit, nowUs),
+      untouchedAtUs: nowUs,
+      batch: 0,
+      pending: 0,
+    };
+    if (this.counters.size < this.maxCounters) {
+      this.counters.set(charge.key, counter);
+      return counter;
+    }
+    // Not kept, yet the charges of one request on one counter add up all the same.
+    for (let i = 0; i < index; i++) {
+      const earlier = this.found[i];
+      if (charges[i]?.key === charge.key && earlier !== undefined) return earlier;
+    }
+    this.observer.memoryOverflow();
+    return counter;
+  }
+
+  /** A few steps of an endless walk over all counters. One in use is never dropped. */
+  private sweepSome(nowUs: number): void {
+    for (let i = 0; i < SWEPT_PER_NEW; i++) {
+      const next = this.sweep.next();
+      if (next.done === true) {
+        this.sweep = this.counters.values();
+        return;
+      }
+      const counter = next.value;
+      if (counter.untouchedAtUs <= nowUs && counter.batch !== this.batch) {
+        this.counters.delete(counter.key);
+      }
+    }
+  }
+}
+
+function isTaken(charge: Charge, fitted: boolean, refused: boolean): boolean {
+  if (charge.mode === 'take') return fitted && !refused;
+  return charge.mode !== 'peek';
+}
+
+function apply(
+  charge: Charge,
+  counter: Kept,
+  fitted: boolean,
+  refused: boolean,
+  nowUs: number,
+): void {
+  if (charge.hits === 0 || !isTaken(charge, fitted, refused)) return;
+  if (charge.mode === 'give_back') counter.algorithm.giveBack(counter.state, charge.hits);
+  else counter.algorithm.take(counter.state, charge.limit, charge.hits, nowUs);
+}
