@@ -3,11 +3,10 @@
  * `on_store_error: local`. Decides each batch at once, through the TypeScript half of each algorithm.
  * Knows no clock but the one it is given, and has no timer: expired counters go as new ones come.
  */
-import type { Charge } from '../model.js';
 import { capacity, fits } from '../algorithms/algorithm.js';
 import type { Algorithm, Counter } from '../algorithms/algorithm.js';
 import { ALGORITHMS } from '../algorithms/registry.js';
-import type { Store, StoreObserver, StoreRequest } from './store.js';
+import type { Store, StoreCharge, StoreObserver, StoreRequest } from './store.js';
 
 /** Looked at for each new counter: above 1, so that what has expired goes faster than what comes. */
 const SWEPT_PER_NEW = 4;
@@ -44,6 +43,7 @@ export class MemoryStore implements Store {
   private readonly found: Kept[] = [];
   private readonly fitting: boolean[] = [];
   private readonly wanted: number[] = [];
+  private readonly marks: number[] = [];
 
   constructor(options: MemoryStoreOptions) {
     this.nowUs = options.nowUs;
@@ -97,7 +97,7 @@ export class MemoryStore implements Store {
       const counter = this.found[i];
       if (charge === undefined || counter === undefined) continue;
       counter.pending = 0;
-      apply(charge, counter, this.fitting[i] === true, refused, nowUs);
+      this.marks[i] = apply(charge, counter, this.fitting[i] === true, refused, nowUs);
     }
     for (let i = 0; i < charges.length; i++) {
       const charge = charges[i];
@@ -118,13 +118,14 @@ export class MemoryStore implements Store {
         remaining: Math.max(most - state.used, 0),
         resetUs: algorithm.resetUs(state, limit, nowUs),
         retryAfterUs,
+        mark: this.marks[i] ?? 0,
       };
       if (mode !== 'peek') counter.untouchedAtUs = algorithm.untouchedAtUs(state, limit, nowUs);
     }
   }
 
   /** Loads and judges the charges in order; true if the request is refused. Changes no counter. */
-  private judge(charges: readonly Charge[], nowUs: number, batch: number): boolean {
+  private judge(charges: readonly StoreCharge[], nowUs: number, batch: number): boolean {
     let refused = false;
     let quotas = 0;
     let quotaFits = false;
@@ -153,7 +154,12 @@ export class MemoryStore implements Store {
     return refused || (quotas > 0 && !quotaFits);
   }
 
-  private find(charge: Charge, charges: readonly Charge[], index: number, nowUs: number): Kept {
+  private find(
+    charge: StoreCharge,
+    charges: readonly StoreCharge[],
+    index: number,
+    nowUs: number,
+  ): Kept {
     const known = this.counters.get(charge.key);
     if (known !== undefined) return known;
     this.sweepSome(nowUs);
@@ -195,19 +201,24 @@ export class MemoryStore implements Store {
   }
 }
 
-function isTaken(charge: Charge, fitted: boolean, refused: boolean): boolean {
+function isTaken(charge: StoreCharge, fitted: boolean, refused: boolean): boolean {
   if (charge.mode === 'take') return fitted && !refused;
   return charge.mode !== 'peek';
 }
 
+/** Changes the counter as the judgement demands. Returns the mark of what was taken, else 0. */
 function apply(
-  charge: Charge,
+  charge: StoreCharge,
   counter: Kept,
   fitted: boolean,
   refused: boolean,
   nowUs: number,
-): void {
-  if (charge.hits === 0 || !isTaken(charge, fitted, refused)) return;
-  if (charge.mode === 'give_back') counter.algorithm.giveBack(counter.state, charge.hits);
-  else counter.algorithm.take(counter.state, charge.limit, charge.hits, nowUs);
+): number {
+  const { hits, limit, mode, mark } = charge;
+  const { algorithm, state } = counter;
+  if (hits === 0 || !isTaken(charge, fitted, refused)) return 0;
+  if (mode !== 'give_back') return algorithm.take(state, limit, hits, nowUs);
+  if (mark === undefined) algorithm.giveBack(state, hits);
+  else algorithm.undo(state, limit, hits, mark);
+  return 0;
 }

@@ -19,12 +19,25 @@ export class StoreError extends Error {
 }
 
 /**
+ * A charge as stores see it. A give-back with a `mark` is an undo: it takes back exactly the hits of the
+ * take that reported this mark, and nothing where those are gone.
+ */
+export interface StoreCharge extends Charge {
+  readonly mark?: number;
+}
+
+/** An outcome as stores tell it: what was taken has the mark that undoes it (see `Algorithm.take`). */
+export interface StoreOutcome extends Outcome {
+  readonly mark?: number;
+}
+
+/**
  * One request on its way through the store: its charges, and what becomes of them. The store fills
  * `outcomes` and calls `settle` as soon as nothing more will come for this request.
  */
 export class StoreRequest {
   /** One place per charge; a place left undefined when settled had no answer (see `failure`). */
-  readonly outcomes: (Outcome | undefined)[];
+  readonly outcomes: (StoreOutcome | undefined)[];
   /** Why places are empty; the last failure that was met. */
   failure: StoreError | undefined;
   /** The store's clock, µs since the epoch; 0 while no part has been answered. */
@@ -36,11 +49,11 @@ export class StoreRequest {
 
   /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
   constructor(
-    readonly charges: readonly Charge[],
+    readonly charges: readonly StoreCharge[],
     readonly deadlineMs: number,
     private readonly done: (request: StoreRequest) => void,
   ) {
-    this.outcomes = new Array<Outcome | undefined>(charges.length);
+    this.outcomes = new Array<StoreOutcome | undefined>(charges.length);
   }
 
   /** A decorator that passes the request on asks to see it settled: the last to ask is told first. */
