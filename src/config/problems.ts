@@ -1,0 +1,63 @@
+/**
+ * What is wrong with a configuration, and where: the words for problems and the error that carries
+ * them all at once. Knows no YAML.
+ */
+import type { Position } from '../model.js';
+
+/** One thing that is wrong, or doubtful. Line and column count from 1; 1:1 for a whole file. */
+export interface Problem extends Position {
+  /** The domain and the rules above it, then the field: `shop.user=42.rate_limit.unit`. May be empty. */
+  readonly path: string;
+  readonly message: string;
+}
+
+/** A configuration that was refused; every problem that was found. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+  readonly code = 'invalid_config';
+
+  constructor(
+    readonly problems: readonly Problem[],
+    options?: { cause?: unknown },
+  ) {
+    super(problems.map(formatProblem).join('\n'), options);
+  }
+}
+
+/** `file:line:column path: what is wrong`. */
+export function formatProblem(problem: Problem): string {
+  const { file, line, column, path, message } = problem;
+  return `${file}:${String(line)}:${String(column)}${path === '' ? '' : ` ${path}`}: ${message}`;
+}
+
+/**
+ * ` (did you mean \`rate_limit\`?)` for the candidate that the word was likely meant to be, or
+ * nothing: by one or two slips of the pen, by case, or as a beginning of at least four letters.
+ */
+export function didYouMean(word: string, candidates: readonly string[]): string {
+  const lower = word.toLowerCase();
+  const allowed = word.length <= 3 ? 1 : word.length <= 7 ? 2 : 3;
+  let best: string | undefined;
+  let bestDistance = allowed + 1;
+  for (const candidate of candidates) {
+    const distance = editDistance(lower, candidate, allowed);
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
+  }
+  best ??= lower.length >= 4 ? candidates.find((each) => each.startsWith(lower)) : undefined;
+  return best === undefined ? '' : ` (did you mean \`${best}\`?)`;
+}
+
+/** Levenshtein's distance; anything above `limit` when the lengths alone differ by more. */
+function editDistance(a: string, b: string, limit: number): number {
+  if (Math.abs(a.length - b.length) > limit) return limit + 1;
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const swap = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(swap, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}

@@ -1,0 +1,318 @@
+/**
+ * The compiled tree of rules: from definitions to a frozen table that `match` walks without
+ * allocating. Knows nothing of files, requests' wires or counting.
+ */
+import type { Entry, JsonObject, Limit, Position, Rule, Snapshot } from './model.js';
+import { digest, isSecretKey, ruleKeyPart } from './store/keys.js';
+import { compilePattern, matchesPattern, type Pattern } from './wildcard.js';
+
+/** One rule as written, with its children; already validated. */
+export interface RuleDefinition {
+  readonly key: string;
+  /** Exact, with wildcards (`*`), or undefined for any value. Never empty. */
+  readonly value: string | undefined;
+  readonly limits: readonly Limit[];
+  readonly unlimited: boolean;
+  readonly shadow: boolean;
+  readonly quota: boolean;
+  readonly replaces: readonly string[];
+  readonly shareThreshold: boolean;
+  readonly hashValue: boolean;
+  readonly detailedMetric: boolean;
+  readonly valueToMetric: boolean;
+  readonly metadata: JsonObject | undefined;
+  readonly position: Position;
+  readonly children: readonly RuleDefinition[];
+}
+
+/** A domain as written. No two rules of one level have the same key and value. */
+export interface DomainDefinition {
+  readonly name: string;
+  readonly rules: readonly RuleDefinition[];
+}
+
+/** The part of a snapshot that comes from the rules. */
+export type CompiledRules = Pick<Snapshot, 'rules' | 'domains' | 'match'>;
+
+interface Node {
+  readonly rule: Rule;
+  readonly children: Level | undefined;
+}
+
+/** The rules of one key at one level, in the order in which they are tried. */
+interface Choice {
+  readonly exact: Map<string, Node>;
+  readonly wildcards: { readonly pattern: Pattern; readonly node: Node }[];
+  any: Node | undefined;
+}
+
+interface Level {
+  readonly keys: Map<string, Choice>;
+  readonly keyPatterns: { readonly pattern: Pattern; readonly choice: Choice }[];
+}
+
+/**
+ * Compiles domains into a table. Domains of the same name must have been merged before.
+ * `match` tries, at each level, the exact value, then the wildcards of that key in the order in
+ * which they were declared, then the rule without a value; only then keys that are patterns. There
+ * is no way back: what matched at one level decides, even when nothing below it matches.
+ */
+export function compileRules(domains: readonly DomainDefinition[]): CompiledRules {
+  const rules: Rule[] = [];
+  const roots = new Map<string, Level>();
+  for (const domain of domains) {
+    const paths = new Set<string>();
+    roots.set(domain.name, compileLevel(domain.name, domain.rules, undefined, paths, rules));
+  }
+  return {
+    rules: Object.freeze(rules),
+    domains: new Set(roots.keys()),
+    match(domain, entries) {
+      let level = roots.get(domain);
+      let found: Node | undefined;
+      for (const entry of entries) {
+        if (level === undefined) return undefined;
+        found = findNode(level, entry);
+        if (found === undefined) return undefined;
+        level = found.children;
+      }
+      return found?.rule;
+    },
+  };
+}
+
+/**
+ * How a rule's own level stands in its path: `user`, `user=42`, or with a digest in place of a value
+ * that must not be seen (`api_key#Zx81…`).
+ */
+export function pathPart(key: string, value: string | undefined, hashValue: boolean): string {
+  if (value === undefined) return key;
+  return hashValue || isSecretKey(key) ? `${key}#${digest(value).slice(0, 8)}` : `${key}=${value}`;
+}
+
+function findNode(level: Level, entry: Entry): Node | undefined {
+  const { key, value } = entry;
+  if (key === '') return undefined;
+  const choice = level.keys.get(key);
+  if (choice !== undefined) {
+    const node = choose(choice, value);
+    if (node !== undefined) return node;
+  }
+  for (const candidate of level.keyPatterns) {
+    if (!matchesPattern(candidate.pattern, key)) continue;
+    const node = choose(candidate.choice, value);
+    if (node !== undefined) return node;
+  }
+  return undefined;
+}
+
+function choose(choice: Choice, value: string): Node | undefined {
+  const exact = choice.exact.get(value);
+  if (exact !== undefined) return exact;
+  for (const wildcard of choice.wildcards) {
+    if (matchesPattern(wildcard.pattern, value)) return wildcard.node;
+  }
+  return choice.any;
+}
+
+function compileLevel(
+  domain: string,
+  definitions: readonly RuleDefinition[],
+  parent: Rule | undefined,
+  paths: Set<string>,
+  rules: Rule[],
+): Level {
+  const level: Level = { keys: new Map(), keyPatterns: [] };
+  for (const definition of definitions) {
+    const rule = compileRule(domain, definition, parent, paths, rules.length);
+    rules.push(rule);
+    const children =
+      definition.children.length === 0
+        ? undefined
+        : compileLevel(domain, definition.children, rule, paths, rules);
+    place(choiceFor(level, definition.key), { rule, children });
+  }
+  return level;
+}
+
+function choiceFor(level: Level, key: string): Choice {
+  const known = level.keys.get(key);
+  if (known !== undefined) return known;
+  const choice: Choice = { exact: new Map(), wildcards: [], any: undefined };
+  if (!key.includes('*')) {
+    level.keys.set(key, choice);
+    return choice;
+  }
+  const same = level.keyPatterns.find((candidate) => candidate.pattern.text === key);
+  if (same !== undefined) return same.choice;
+  level.keyPatterns.push({ pattern: compilePattern(key), choice });
+  return choice;
+}
+
+function place(choice: Choice, node: Node): void {
+  const { value } = node.rule;
+  if (value === undefined) choice.any = node;
+  else if (value.includes('*')) choice.wildcards.push({ pattern: compilePattern(value), node });
+  else choice.exact.set(value, node);
+}
+
+function compileRule(
+  domain: string,
+  definition: RuleDefinition,
+  parent: Rule | undefined,
+  paths: Set<string>,
+  index: number,
+): Rule {
+  const hashValue = definition.hashValue || isSecretKey(definition.key);
+  const own = pathPart(definition.key, definition.value, hashValue);
+  const chain: Rule[] = parent === undefined ? [] : [...parent.chain];
+  const rule: Rule = {
+    index,
+    domain,
+    path: uniquePath(parent === undefined ? own : `${parent.path}.${own}`, paths),
+    key: definition.key,
+    value: definition.value,
+    chain,
+    keyPart: Object.freeze(ruleKeyPart({ ...definition, hashValue })),
+    limits: Object.freeze([...definition.limits]),
+    unlimited: definition.unlimited,
+    shadow: definition.shadow,
+    quota: definition.quota,
+    replaces: Object.freeze([...definition.replaces]),
+    shareThreshold: definition.shareThreshold,
+    hashValue,
+    detailedMetric: definition.detailedMetric,
+    valueToMetric: definition.valueToMetric,
+    metadata: definition.metadata,
+    position: definition.position,
+  };
+  chain.push(rule);
+  Object.freeze(chain);
+  return Object.freeze(rule);
+}
+
+/** Keys and values may hold dots and equals signs, so that two rules can come to the same text. */
+function uniquePath(path: string, paths: Set<string>): string {
+  let unique = path;
+  for (let count = 2; paths.has(unique); count++) unique = `${path}#${String(count)}`;
+  paths.add(unique);
+  return unique;
+}
+
+/** What became of one rule when a descriptor was looked up. */
+export interface RuleExplanation {
+  readonly path: string;
+  readonly position: Position;
+  readonly matched: boolean;
+  /** In plain words; never with a value that must not be seen. */
+  readonly reason: string;
+}
+
+/** Which rule a descriptor matches, and why not the others. */
+export interface Explanation {
+  readonly domainKnown: boolean;
+  readonly rule: Rule | undefined;
+  /** Every rule of the domain, in the order of the configuration. */
+  readonly rules: readonly RuleExplanation[];
+}
+
+/**
+ * Explains what `snapshot.match` does with these entries. Goes through every rule of the domain:
+ * for people who ask, not for the path of a request.
+ */
+export function explain(
+  snapshot: Pick<Snapshot, 'rules' | 'domains'>,
+  domain: string,
+  entries: readonly Entry[],
+): Explanation {
+  const rules = snapshot.rules.filter((rule) => rule.domain === domain);
+  const taken = walk(rules, entries);
+  const rule = taken.length === entries.length ? taken.at(-1) : undefined;
+  return {
+    domainKnown: snapshot.domains.has(domain),
+    rule,
+    rules: rules.map((each) => ({
+      path: each.path,
+      position: each.position,
+      matched: each === rule,
+      reason: each === rule ? whyMatched(each) : whyNot(each, entries, taken),
+    })),
+  };
+}
+
+/** The rules that the entries lead through, one a level, as far as they lead. */
+function walk(rules: readonly Rule[], entries: readonly Entry[]): readonly Rule[] {
+  const taken: Rule[] = [];
+  for (const entry of entries) {
+    const depth = taken.length;
+    const level = rules.filter(
+      (rule) => rule.chain.length === depth + 1 && rule.chain[depth - 1] === taken[depth - 1],
+    );
+    const best = level
+      .filter((rule) => covers(rule.key, entry.key) && covers(rule.value, entry.value))
+      .map((rule) => ({ rule, rank: rank(rule, level) }))
+      .sort((a, b) => a.rank - b.rank)[0];
+    if (best === undefined || entry.key === '') break;
+    taken.push(best.rule);
+  }
+  return taken;
+}
+
+/** The lower, the earlier a rule is tried among those of its level. */
+function rank(rule: Rule, level: readonly Rule[]): number {
+  const size = level.length;
+  const keyRank = rule.keyPart.keyIsPattern
+    ? 1 + level.findIndex((other) => other.key === rule.key)
+    : 0;
+  const valueRank = rule.value === undefined ? 2 : rule.value.includes('*') ? 1 : 0;
+  return (keyRank * 3 + valueRank) * size + level.indexOf(rule);
+}
+
+function covers(pattern: string | undefined, text: string): boolean {
+  if (pattern === undefined) return true;
+  return pattern.includes('*') ? matchesPattern(compilePattern(pattern), text) : pattern === text;
+}
+
+function whyMatched(rule: Rule): string {
+  if (rule.value === undefined) return 'matches: the key, with any value';
+  if (rule.value.includes('*')) return 'matches: the first wildcard that covers the value';
+  return 'matches: key and value';
+}
+
+function whyNot(rule: Rule, entries: readonly Entry[], taken: readonly Rule[]): string {
+  for (const [depth, node] of rule.chain.entries()) {
+    const entry = entries[depth];
+    if (entry === undefined) break;
+    const which = ordinal(depth);
+    if (entry.key === '') return `the ${which} entry has an empty key, which matches nothing`;
+    if (!covers(node.key, entry.key)) {
+      return `the ${which} entry's key is \`${entry.key}\`, not \`${node.key}\``;
+    }
+    if (!covers(node.value, entry.value)) {
+      const wanted = node.hashValue ? 'the hidden one' : `\`${node.value ?? ''}\``;
+      return `the ${which} entry's value is not ${wanted}`;
+    }
+    const winner = taken[depth];
+    if (winner !== undefined && winner !== node) return whyEarlier(node, winner);
+  }
+  const has = entries.length === 1 ? '1 entry' : `${String(entries.length)} entries`;
+  return `the descriptor has ${has}, the rule needs ${String(rule.chain.length)}`;
+}
+
+function whyEarlier(node: Rule, winner: Rule): string {
+  if (node.keyPart.keyIsPattern && winner.key !== node.key) {
+    return winner.keyPart.keyIsPattern
+      ? `an earlier key pattern matched: \`${winner.path}\``
+      : `the exact key goes first: \`${winner.path}\``;
+  }
+  if (winner.value === undefined || !winner.value.includes('*')) {
+    return `the exact value goes first: \`${winner.path}\``;
+  }
+  return node.value === undefined
+    ? `a wildcard goes first: \`${winner.path}\``
+    : `an earlier wildcard matched: \`${winner.path}\``;
+}
+
+function ordinal(depth: number): string {
+  return ['first', 'second', 'third'][depth] ?? `${String(depth + 1)}th`;
+}
