@@ -3,75 +3,50 @@
 import js from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
+const NODE = 'node:.*';
+const ANY = '.*';
+/** Files of the same folder, which are all flat. */
+const SAME = './[a-z-]+';
+const TRANSPORT = ['model', 'limiter', 'metrics', 'settings', 'store/keys', SAME];
+
 /**
- * One row a module, the last match wins. `ours`: patterns of relative specifiers without their leading
- * `./` and `../`; `packages`: patterns of bare ones. What a row does not name is an error.
+ * A row: files, what of ours they may import (paths from `src`, without ending), which packages. The last
+ * row that fits a file holds; what it does not name is an error.
  */
-const PRODUCT_IMPORTS = [
-  { files: 'src/**/*.ts', ours: ['.*'], packages: ['.*'] },
-  { files: 'src/model.ts', ours: [], packages: [] },
-  {
-    files: 'src/log.ts',
-    ours: ['model', 'settings'],
-    packages: ['pino', 'pino-pretty', 'node:.*'],
-  },
-  { files: 'src/settings*.ts', ours: ['model', 'settings-[a-z]+'], packages: ['zod', 'node:.*'] },
-  {
-    files: 'src/algorithms/*.ts',
-    // The folder itself is flat: every `./x.js` in it is an algorithm or their contract.
-    ours: ['model', '[a-z-]+'],
-    packages: [],
-  },
-  { files: 'src/rules.ts', ours: ['model', 'store/keys', 'rules/.*'], packages: [] },
-  { files: 'src/limiter.ts', ours: ['model', 'rules', 'store/store', 'store/keys'], packages: [] },
-  {
-    files: 'src/store/*.ts',
-    ours: ['model', 'algorithms/.*', '[a-z-]+'],
-    packages: ['node:.*'],
-  },
-  {
-    files: 'src/store/redis*.ts',
-    ours: ['model', 'algorithms/.*', '[a-z-]+'],
-    packages: ['node:.*', 'ioredis'],
-  },
-  {
-    files: 'src/config/*.ts',
-    ours: ['model', 'rules', 'algorithms/.*', 'store/keys', '[a-z-]+'],
-    packages: ['node:.*', 'yaml', 'zod'],
-  },
-  { files: 'src/metrics.ts', ours: ['model', 'store/(keys|store)'], packages: ['prom-client'] },
-  {
-    files: 'src/transport/*.ts',
-    ours: ['model', 'limiter', 'metrics', 'settings', '[a-z-]+'],
-    packages: ['node:.*'],
-  },
-  {
-    files: 'src/transport/native*.ts',
-    ours: ['model', 'limiter', 'metrics', 'settings', 'store/keys', '[a-z-]+'],
-    packages: ['node:.*'],
-  },
-  {
-    files: 'src/transport/{grpc,codec,proto}*.ts',
-    ours: ['model', 'limiter', 'metrics', 'settings', '[a-z-]+'],
-    packages: ['node:.*', '@grpc/.*'],
-  },
-  {
-    files: 'src/transport/http*.ts',
-    ours: ['model', 'limiter', 'metrics', 'settings', '[a-z-]+'],
-    packages: ['node:.*', 'fastify'],
-  },
-  {
-    files: 'src/admin/*.ts',
-    ours: ['model', 'limiter', 'metrics', 'settings', 'config/.*', '[a-z-]+'],
-    packages: ['node:.*', 'fastify'],
-  },
-  { files: 'src/{app,main}.ts', ours: ['.*'], packages: ['.*'] },
-  { files: 'src/cli/*.ts', ours: ['.*'], packages: ['.*'] },
+const IMPORTS = [
+  ['src/**/*.ts', ['model'], []], // a new file has to be given a row
+  ['src/model.ts', [], []],
+  ['src/wildcard.ts', [], []],
+  ['src/log.ts', ['model', 'settings'], [NODE, 'pino', 'pino-pretty']],
+  ['src/settings*.ts', ['model', SAME], [NODE, 'zod']],
+  ['src/algorithms/*.ts', ['model', SAME], []],
+  ['src/rules.ts', ['model', 'wildcard', 'store/keys'], []],
+  ['src/limiter.ts', ['model', 'rules', 'store/store', 'store/keys'], []],
+  ['src/store/*.ts', ['model', 'algorithms/.*', SAME], [NODE]],
+  ['src/store/redis*.ts', ['model', 'algorithms/.*', SAME], [NODE, 'ioredis']],
+  [
+    'src/config/*.ts',
+    ['model', 'rules', 'wildcard', 'algorithms/.*', 'store/keys', SAME],
+    [NODE, 'yaml', 'zod'],
+  ],
+  ['src/metrics.ts', ['model', 'store/keys', 'store/store'], ['prom-client']],
+  ['src/transport/*.ts', TRANSPORT, [NODE]],
+  [
+    'src/transport/{grpc,listener,reflection}*.ts',
+    TRANSPORT,
+    [NODE, '@grpc/.*', 'protobufjs(/.*)?'],
+  ],
+  ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
+  ['src/transport/http*.ts', TRANSPORT, [NODE, 'fastify']],
+  ['src/admin/*.ts', [...TRANSPORT, 'config/.*'], [NODE, 'fastify']],
+  ['src/{app,main}.ts', [ANY], [ANY]],
+  ['src/cli/*.ts', [ANY], [ANY]],
 ];
 
-/** The rule's pattern for "neither one of ours nor one of these packages". */
-function importRow({ files, ours, packages }) {
-  const relative = ours.length === 0 ? [] : [`(?:\\.{1,2}/)+(?:${ours.join('|')})\\.js`];
+function importRow([files, ours, packages]) {
+  const relative = ours.map((path) =>
+    path === SAME ? '\\./[a-z0-9-]+\\.js' : `(?:\\./|(?:\\.\\./)+)${path}\\.js`,
+  );
   const allowed = [...relative, ...packages].join('|');
   return {
     name: `imports of ${files}`,
@@ -142,7 +117,7 @@ export default tseslint.config(
       'no-restricted-properties': ['error', { object: 'Math', property: 'random' }],
     },
   },
-  ...PRODUCT_IMPORTS.map(importRow),
+  ...IMPORTS.map(importRow),
   {
     name: 'tests: an expectation of chai is an expression',
     files: ['test/**/*.ts', 'bench/**/*.ts'],
