@@ -18,6 +18,7 @@ const IMPORTS = [
   ['src/model.ts', [], []],
   ['src/wildcard.ts', [], []],
   ['src/log.ts', ['model', 'settings'], [NODE, 'pino', 'pino-pretty']],
+  ['src/tracing*.ts', ['model', 'settings'], [NODE, '@opentelemetry/.*']],
   ['src/settings*.ts', ['model', SAME], [NODE, 'zod']],
   ['src/algorithms/*.ts', ['model', SAME], []],
   ['src/rules.ts', ['model', 'wildcard', 'store/keys'], []],
