@@ -1,0 +1,305 @@
+/**
+ * The gRPC server: Envoy's API and the native one, health and reflection, on one port. Owns calls,
+ * statuses, connection limits and the drain; what requests and answers mean is in `envoy` and `native`.
+ */
+import { performance } from 'node:perf_hooks';
+import {
+  Server,
+  ServerCredentials,
+  status,
+  type handleServerStreamingCall,
+  type handleUnaryCall,
+  type ServiceDefinition,
+} from '@grpc/grpc-js';
+import { RequestError, type Limiter } from '../limiter.js';
+import type { Decision, DecisionRequest, Logger } from '../model.js';
+import {
+  decodeRequest,
+  encodeResponse,
+  MAX_ENTRIES,
+  MAX_VALUE_BYTES,
+  type EnvoyRequest,
+} from './envoy-codec.js';
+import * as envoy from './envoy.js';
+import {
+  decisionDeadlineMs,
+  type FrontDoorName,
+  type HealthSource,
+  type TransportObserver,
+} from './front-door.js';
+import {
+  decodeHealthRequest,
+  encodeHealth,
+  encodeHealthList,
+  Health,
+  SERVICE_UNKNOWN,
+} from './health.js';
+import { Listener, type ListenAddress } from './listener.js';
+import { decodeNativeRequest, encodeNativeResponse, type NativeRequest } from './native-codec.js';
+import * as native from './native.js';
+import { addReflection } from './reflection.js';
+import type { TlsFiles } from './tls.js';
+
+export interface GrpcOptions {
+  readonly address: ListenAddress;
+  readonly tls: TlsFiles | undefined;
+  /** Longest that a decision may take, whatever the caller's deadline. */
+  readonly decisionTimeoutMs: number;
+  readonly maxDescriptors: number;
+  readonly maxMessageBytes: number;
+  readonly maxConcurrentStreams: number;
+  /** After this age, give or take a tenth, a connection is asked to go. */
+  readonly maxConnectionAgeMs: number;
+  /** After this much more it is ended. */
+  readonly maxConnectionAgeGraceMs: number;
+  /** How many bits of an IPv6 address count. */
+  readonly ipv6Prefix: number;
+  readonly envoy: envoy.EnvoyOptions;
+  /** A connection without calls for so long is closed; default a quarter of an hour. */
+  readonly maxConnectionIdleMs?: number;
+  /** A connection is pinged so often; default one minute. */
+  readonly keepaliveTimeMs?: number;
+  /** Without answer to a ping for so long it is dead; default 20 s. */
+  readonly keepaliveTimeoutMs?: number;
+  /** How often certificate files are looked at; default 5 s. */
+  readonly certificateIntervalMs?: number;
+}
+
+export interface GrpcDependencies {
+  readonly limiter: Limiter;
+  readonly observer: TransportObserver;
+  readonly health: HealthSource;
+  readonly logger: Logger;
+}
+
+/** One API: bytes → request → bytes. `Wire` is the request as it came. */
+interface Door<Wire> {
+  readonly name: FrontDoorName;
+  readonly decode: (bytes: Buffer) => Wire;
+  readonly toRequest: (wire: Wire) => DecisionRequest;
+  readonly encode: (decision: Decision, wire: Wire) => Buffer;
+}
+
+/** All messages pass as bytes: a codec that throws inside the library would become INTERNAL. */
+const bytes = (message: Buffer): Buffer => message;
+
+/** Memory that one HTTP/2 session may hold, in MB. */
+const MAX_SESSION_MEMORY_MB = 16;
+
+export class GrpcServer {
+  private readonly server: Server;
+  private readonly listener: Listener;
+  private readonly health: Health;
+  private draining: Promise<void> | undefined;
+  private hurry: (() => void) | undefined;
+
+  /** Starts nothing. Throws when certificate files cannot be used. */
+  constructor(
+    private readonly options: GrpcOptions,
+    private readonly dependencies: GrpcDependencies,
+  ) {
+    this.server = new Server({
+      'grpc.max_receive_message_length': options.maxMessageBytes,
+      'grpc.max_concurrent_streams': options.maxConcurrentStreams,
+      'grpc.max_connection_age_ms': options.maxConnectionAgeMs,
+      'grpc.max_connection_age_grace_ms': options.maxConnectionAgeGraceMs,
+      'grpc.max_connection_idle_ms': options.maxConnectionIdleMs ?? 900_000,
+      'grpc.keepalive_time_ms': options.keepaliveTimeMs ?? 60_000,
+      'grpc.keepalive_timeout_ms': options.keepaliveTimeoutMs ?? 20_000,
+      'grpc-node.max_session_memory': MAX_SESSION_MEMORY_MB,
+      // Bookkeeping of every call that nobody reads.
+      'grpc.enable_channelz': 0,
+    });
+    this.health = new Health(dependencies.health);
+    this.addServices();
+    // We accept ourselves and hand over: so TLS is ours, and so are connections that never speak.
+    const injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
+    this.listener = new Listener(
+      {
+        address: options.address,
+        tls: options.tls,
+        logger: dependencies.logger,
+        ...(options.certificateIntervalMs !== undefined && {
+          certificateIntervalMs: options.certificateIntervalMs,
+        }),
+      },
+      (connection) => {
+        injector.injectConnection(connection);
+      },
+    );
+  }
+
+  /** Resolves with the port (0 for a unix socket) once it listens. */
+  async start(): Promise<number> {
+    return this.listener.listen();
+  }
+
+  /** Connections that are open now. */
+  get connections(): number {
+    return this.listener.connections;
+  }
+
+  /**
+   * Health goes NOT_SERVING, and after `delayMs`, when load balancers have seen it, every connection
+   * gets a GOAWAY. Resolves when all calls have ended, at the latest `timeoutMs` later, when what is
+   * left is cut. A second call shortens: no more delay and, if already waiting for calls, no more wait.
+   */
+  async drain(times: { delayMs: number; timeoutMs: number }): Promise<void> {
+    if (this.draining === undefined) this.draining = this.runDrain(times);
+    else this.hurry?.();
+    return this.draining;
+  }
+
+  private async runDrain(times: { delayMs: number; timeoutMs: number }): Promise<void> {
+    this.health.drain();
+    await this.pause(times.delayMs);
+    this.listener.close();
+    this.health.endWatches();
+    const finished = new Promise<void>((resolve) => {
+      this.server.tryShutdown(() => {
+        resolve();
+      });
+    });
+    await this.pause(times.timeoutMs, finished);
+    this.server.forceShutdown();
+    // The library forgets connections that are not HTTP/2 yet, or no longer.
+    this.listener.destroyConnections();
+  }
+
+  /** Waits so long, or until the promise, or until someone is in a hurry. */
+  private async pause(ms: number, until?: Promise<void>): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(done, ms);
+      function done(): void {
+        clearTimeout(timer);
+        resolve();
+      }
+      this.hurry = done;
+      void until?.then(done);
+    });
+    this.hurry = undefined;
+  }
+
+  private addServices(): void {
+    const { options } = this;
+    const bounds = {
+      maxDescriptors: options.maxDescriptors,
+      maxEntries: MAX_ENTRIES,
+      maxValueBytes: MAX_VALUE_BYTES,
+    };
+    this.addDoor<EnvoyRequest>('envoy.service.ratelimit.v3.RateLimitService', {
+      name: 'envoy',
+      decode: (message) => decodeRequest(message, bounds),
+      toRequest: envoy.toDecisionRequest,
+      encode: (decision, wire) => encodeResponse(envoy.toResponse(decision, wire, options.envoy)),
+    });
+    this.addDoor<NativeRequest>('weir.v1.RateLimiter', {
+      name: 'native',
+      decode: decodeNativeRequest,
+      toRequest: (wire) => native.toDecisionRequest(wire, options.ipv6Prefix),
+      encode: (decision) => encodeNativeResponse(native.toNativeResponse(decision)),
+    });
+    this.addHealth();
+    addReflection(this.server);
+  }
+
+  private addDoor<Wire>(service: string, door: Door<Wire>): void {
+    this.server.addService(unary(service, ['ShouldRateLimit']), {
+      ShouldRateLimit: this.handler(door),
+    });
+  }
+
+  private handler<Wire>(door: Door<Wire>): handleUnaryCall<Buffer, Buffer> {
+    const { limiter, observer, logger } = this.dependencies;
+    const { decisionTimeoutMs } = this.options;
+    return (call, callback) => {
+      const receivedMs = performance.now();
+      // Milliseconds since the epoch, or Infinity; counted by the library from the call's headers.
+      const patienceMs = Number(call.getDeadline()) - Date.now();
+      const fail = (error: unknown): void => {
+        observer.observeRequest(door.name, (performance.now() - receivedMs) / 1000);
+        if (!(error instanceof RequestError)) {
+          logger.error({ err: error, method: door.name }, 'request failed');
+        } else if (error.code === 'invalid_argument') observer.invalidRequest();
+        callback(toStatus(error));
+      };
+      try {
+        const wire = door.decode(call.request);
+        const request = door.toRequest(wire);
+        const deadlineMs = decisionDeadlineMs(receivedMs, patienceMs, decisionTimeoutMs);
+        limiter.decide(request, deadlineMs, (decision) => {
+          try {
+            observer.observeDecision(decision);
+            const elapsedMs = performance.now() - receivedMs;
+            if (elapsedMs > patienceMs) observer.deadlineExceeded();
+            // Envoy cancels when its client goes or its time-out ends: there is nobody to answer.
+            if (!call.cancelled) callback(null, door.encode(decision, wire));
+            observer.observeRequest(door.name, elapsedMs / 1000);
+          } catch (error) {
+            fail(error);
+          }
+        });
+      } catch (error) {
+        fail(error);
+      }
+    };
+  }
+
+  private addHealth(): void {
+    const { health } = this;
+    const check: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
+      try {
+        const state = health.status(decodeHealthRequest(call.request));
+        if (state === SERVICE_UNKNOWN) {
+          callback({ code: status.NOT_FOUND, details: 'unknown service' });
+        } else callback(null, encodeHealth(state));
+      } catch (error) {
+        callback(toStatus(error));
+      }
+    };
+    const list: handleUnaryCall<Buffer, Buffer> = (_call, callback) => {
+      callback(null, encodeHealthList(health));
+    };
+    const watch: handleServerStreamingCall<Buffer, Buffer> = (call) => {
+      try {
+        call.on('cancelled', () => {
+          health.unwatch(call);
+        });
+        health.watch(decodeHealthRequest(call.request), call);
+      } catch (error) {
+        call.emit('error', toStatus(error));
+      }
+    };
+    const service = 'grpc.health.v1.Health';
+    this.server.addService(
+      { ...unary(service, ['Check', 'List']), Watch: method(service, 'Watch', true) },
+      { Check: check, List: list, Watch: watch },
+    );
+  }
+}
+
+function unary(service: string, names: readonly string[]): ServiceDefinition {
+  return Object.fromEntries(names.map((name) => [name, method(service, name, false)]));
+}
+
+function method(service: string, name: string, responseStream: boolean): ServiceDefinition[string] {
+  return {
+    path: `/${service}/${name}`,
+    requestStream: false,
+    responseStream,
+    requestSerialize: bytes,
+    requestDeserialize: bytes,
+    responseSerialize: bytes,
+    responseDeserialize: bytes,
+  };
+}
+
+/** Envoy lets the request pass on any of these, and logs the message at most. */
+function toStatus(error: unknown): { code: status; details: string } {
+  if (!(error instanceof RequestError)) {
+    return { code: status.INTERNAL, details: 'internal error' };
+  }
+  const code =
+    error.code === 'invalid_argument' ? status.INVALID_ARGUMENT : status.FAILED_PRECONDITION;
+  return { code, details: error.message };
+}

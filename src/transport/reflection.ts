@@ -1,0 +1,71 @@
+/**
+ * Server reflection: the .proto files as descriptors, under their true names and paths, so that tools
+ * can call the services without having the files.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Server } from '@grpc/grpc-js';
+import type { PackageDefinition } from '@grpc/proto-loader';
+import { ReflectionService } from '@grpc/reflection';
+import protobuf from 'protobufjs';
+import { FileDescriptorProto, type IFileDescriptorProto } from 'protobufjs/ext/descriptor/index.js';
+
+/** The files that hold a service of ours; what they import comes along. */
+const SERVICE_FILES = [
+  'envoy/service/ratelimit/v3/rls.proto',
+  'weir/v1/rate_limiter.proto',
+  'grpc/health/v1/health.proto',
+] as const;
+
+/** Where the .proto files are: beside the compiled code, or beside the source. */
+export function protoRoot(): string {
+  const here = path.dirname(fileURLToPath(import.meta.url));
+  const beside = path.join(here, '..', 'proto');
+  return existsSync(beside) ? beside : path.join(here, '..', '..', 'proto');
+}
+
+/** Adds grpc.reflection.v1 and v1alpha. Throws when the .proto files are not there. */
+export function addReflection(server: Server): void {
+  const fileDescriptorProtos = describeFiles(protoRoot());
+  // Of a definition, reflection reads this one member; the loader's own merges files by package.
+  const definition = { all: { fileDescriptorProtos } } as unknown as PackageDefinition;
+  new ReflectionService(definition).addToServer(server);
+}
+
+/** A FileDescriptorProto for each service's file and all that they import. */
+export function describeFiles(root: string): Buffer[] {
+  const described = new Map<string, Buffer>();
+  const visit = (name: string): void => {
+    if (described.has(name)) return;
+    const known = protobuf.common.get(name);
+    const imports = known === null ? importsOf(path.join(root, name)) : [];
+    const parsed = known === null ? loadFile(root, name) : protobuf.Root.fromJSON(known);
+    described.set(name, encodeFile(parsed, name, imports));
+    imports.forEach(visit);
+  };
+  SERVICE_FILES.forEach(visit);
+  return [...described.values()];
+}
+
+function importsOf(file: string): readonly string[] {
+  const { imports } = protobuf.parse(readFileSync(file, 'utf8'), { keepCase: true });
+  return imports ?? [];
+}
+
+function loadFile(root: string, name: string): protobuf.Root {
+  const loaded = new protobuf.Root();
+  loaded.resolvePath = (_origin, target) =>
+    protobuf.common.get(target) === null ? path.join(root, target) : target;
+  return loaded.loadSync(name, { keepCase: true });
+}
+
+/** The library makes one file of each package; each of ours has one file only, which gets its name back. */
+function encodeFile(parsed: protobuf.Root, name: string, imports: readonly string[]): Buffer {
+  parsed.resolveAll();
+  const wanted = path.dirname(name).replaceAll('/', '.');
+  const file = parsed.toDescriptor('proto3').file.find((f) => f.package === wanted);
+  if (file === undefined) throw new Error(`${name}: declares another package than ${wanted}`);
+  const described: IFileDescriptorProto = { ...file, name, dependency: imports, syntax: 'proto3' };
+  return Buffer.from(FileDescriptorProto.encode(described).finish());
+}
