@@ -31,10 +31,11 @@ if [ ${#wanted[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${wanted[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    # A redis-server or prometheus that a package starts by itself is of no use here.
-    apt-get -qq update </dev/null >/dev/null
-    RUNLEVEL=1 apt-get -qq install -y --no-install-recommends "${wanted[@]}" </dev/null >/dev/null ||
-      lack "apt-get could not install ${wanted[*]}"
+    # RUNLEVEL=1: a server that a package would start by itself is of no use here.
+    if ! output=$({ apt-get -qq update && RUNLEVEL=1 apt-get -qq install -y --no-install-recommends "${wanted[@]}"; } 2>&1 </dev/null); then
+      printf '%s\n' "$output" >&2
+      lack "apt-get could not install ${wanted[*]}. What needs them is skipped."
+    fi
   else
     lack "not installed: ${wanted[*]} (as root, apt-get would be used). What needs them is skipped."
   fi
