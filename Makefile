@@ -27,7 +27,8 @@ test: node_modules/.package-lock.json tools build ## Lint, check types, run all 
 
 lint: node_modules/.package-lock.json ## Lint TypeScript, Lua and deploy/; unused code; format
 	@npm run --silent lint
-	@if command -v luacheck >/dev/null; then luacheck --quiet src; \
+	@if command -v luacheck >/dev/null; then \
+	    node --import tsx src/main.ts script | luacheck --quiet --filename decide.lua -; \
 	  else echo '*** Lua not checked: luacheck is missing (make tools)' >&2; test "$${CI:-}" != true; fi
 	@scripts/check-deploy.sh
 

@@ -30,7 +30,21 @@ const IMPORTS = [
     ['model', 'rules', 'wildcard', 'algorithms/.*', 'store/keys', SAME],
     [NODE, 'yaml', 'zod'],
   ],
-  ['src/metrics.ts', ['model', 'store/keys', 'store/store'], ['prom-client']],
+  ['src/active-keys.ts', ['hyperloglog'], []],
+  [
+    'src/{metrics,rule-series}*.ts',
+    [
+      'model',
+      'active-keys',
+      'exposition',
+      'rolling-ratio',
+      'heavy-hitters',
+      'rule-series',
+      'store/keys',
+      'store/store',
+    ],
+    ['prom-client'],
+  ],
   ['src/transport/*.ts', TRANSPORT, [NODE]],
   [
     'src/transport/{grpc,listener,reflection}*.ts',
@@ -39,7 +53,7 @@ const IMPORTS = [
   ],
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
   ['src/transport/http*.ts', TRANSPORT, [NODE, 'fastify']],
-  ['src/admin/*.ts', [...TRANSPORT, 'config/.*'], [NODE, 'fastify']],
+  ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'heavy-hitters'], [NODE, 'fastify']],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];

@@ -31,8 +31,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${wanted[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    # RUNLEVEL=1: a server that a package would start by itself is of no use here.
-    if ! output=$({ apt-get -qq update && RUNLEVEL=1 apt-get -qq install -y --no-install-recommends "${wanted[@]}"; } 2>&1 </dev/null); then
+    if ! output=$({ apt-get -qq update && apt-get -qq install -y --no-install-recommends "${wanted[@]}"; } 2>&1 </dev/null); then
       printf '%s\n' "$output" >&2
       lack "apt-get could not install ${wanted[*]}. What needs them is skipped."
     fi
