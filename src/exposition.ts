@@ -1,0 +1,102 @@
+/**
+ * Metrics as plain data, and the text that Prometheus reads: classic or OpenMetrics. Pure; knows no
+ * metric by name. Data from several processes can be merged before it is written.
+ */
+
+/** One number of a family. `labels` is written as it stands: `domain="shop",rule="user"`, or empty. */
+export interface Sample {
+  /** Appended to the family's name: `_bucket`, `_sum`, `_count`, or empty. */
+  readonly suffix: string;
+  readonly labels: string;
+  readonly value: number;
+}
+
+/** All samples of one metric. */
+export interface Family {
+  /** As in the classic format: a counter's ends in `_total`. */
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'counter' | 'gauge' | 'histogram' | 'summary';
+  /** How the numbers of several processes become one. */
+  readonly merge: 'sum' | 'max';
+  readonly samples: readonly Sample[];
+}
+
+/** What a scrape is answered with. */
+export interface Exposition {
+  readonly contentType: string;
+  readonly body: string;
+}
+
+/** Writes families in the format that the Accept header asks for; the classic one unless it does. */
+export function writeExposition(
+  families: readonly Family[],
+  accept: string | undefined,
+): Exposition {
+  const openMetrics = accept?.includes('application/openmetrics-text') ?? false;
+  let body = '';
+  for (const family of families) body += writeFamily(family, openMetrics);
+  return openMetrics
+    ? {
+        contentType: 'application/openmetrics-text; version=1.0.0; charset=utf-8',
+        body: body + '# EOF\n',
+      }
+    : { contentType: 'text/plain; version=0.0.4; charset=utf-8', body };
+}
+
+function writeFamily(family: Family, openMetrics: boolean): string {
+  const isCounter = openMetrics && family.type === 'counter';
+  const name = isCounter ? family.name.replace(/_total$/, '') : family.name;
+  let text = `# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${family.type}\n`;
+  for (const { suffix, labels, value } of family.samples) {
+    text += name;
+    text += isCounter ? '_total' : suffix;
+    if (labels !== '') {
+      // OpenMetrics wants the bounds of buckets as floats.
+      const written =
+        openMetrics && suffix === '_bucket' ? labels.replace(/(le="\d+)"/, '$1.0"') : labels;
+      text += `{${written}}`;
+    }
+    text += ` ${writeNumber(value)}\n`;
+  }
+  return text;
+}
+
+function writeNumber(value: number): string {
+  if (value === Infinity) return '+Inf';
+  return value === -Infinity ? '-Inf' : String(value);
+}
+
+/** `name="value"`, for any value. */
+export function label(name: string, value: string): string {
+  return `${name}="${value.replace(/[\\"\n]/g, (character) => (character === '\n' ? '\\n' : '\\' + character))}"`;
+}
+
+function escapeHelp(help: string): string {
+  return help.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+}
+
+/** One set of families out of those of several processes, in the order in which they first appear. */
+export function mergeFamilies(processes: readonly (readonly Family[])[]): Family[] {
+  const merged = new Map<string, { family: Family; samples: Map<string, Sample> }>();
+  for (const family of processes.flat()) {
+    let target = merged.get(family.name);
+    if (target === undefined) {
+      target = { family, samples: new Map() };
+      merged.set(family.name, target);
+    }
+    for (const sample of family.samples) {
+      const key = `${sample.suffix}{${sample.labels}`;
+      const other = target.samples.get(key)?.value ?? sample.value;
+      const value =
+        !target.samples.has(key) || family.merge === 'max'
+          ? Math.max(other, sample.value)
+          : other + sample.value;
+      target.samples.set(key, { ...sample, value });
+    }
+  }
+  return [...merged.values()].map(({ family, samples }) => ({
+    ...family,
+    samples: [...samples.values()],
+  }));
+}
