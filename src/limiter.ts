@@ -274,12 +274,32 @@ function toResults(
     results.push({ charge, source, outcome: source === 'deny' ? POLICY_DENY : POLICY_ALLOW });
   }
   if (local !== undefined) decideLocally(local, refused, results, fallback);
+  if (answered.takeBack !== undefined && answered.failure !== undefined && isRefused(results)) {
+    answered.takeBack();
+    for (const [i, { charge, source }] of results.entries()) {
+      const outcome = outcomes[i];
+      if (source === 'store' && outcome !== undefined) results[i] = { charge, source, outcome };
+    }
+  }
   return results;
+}
+
+/** An enforced limit refuses, or there are quotas and none fits. */
+function isRefused(results: readonly LimitDecision[]): boolean {
+  let quotas = false;
+  let quotaFits = false;
+  for (const { charge, outcome } of results) {
+    if (charge.role === 'enforced' && !outcome.fits) return true;
+    if (charge.role !== 'quota') continue;
+    quotas = true;
+    quotaFits ||= outcome.fits;
+  }
+  return quotas && !quotaFits;
 }
 
 /**
  * The memory store settles at once, so the results are complete when this returns. A request that is
- * `refused` already takes nothing here either.
+ * `refused` already takes nothing here either, and where a quota elsewhere fits, those here cannot refuse.
  */
 function decideLocally(
   local: readonly { readonly place: number; readonly charge: Charge }[],
@@ -287,9 +307,14 @@ function decideLocally(
   results: LimitDecision[],
   fallback: Store,
 ): void {
-  const charges = local.map(({ charge }): Charge =>
-    refused && charge.mode === 'take' ? { ...charge, mode: 'peek' } : charge,
+  const here = new Set(local.map(({ place }) => place));
+  const quotaFits = results.some(
+    ({ charge, outcome }, i) => charge.role === 'quota' && outcome.fits && !here.has(i),
   );
+  const charges = local.map(({ charge }): Charge => {
+    if (refused && charge.mode === 'take') return { ...charge, mode: 'peek' };
+    return quotaFits && charge.role === 'quota' ? { ...charge, role: 'shadow' } : charge;
+  });
   const request = new StoreRequest(charges, Infinity, () => undefined);
   fallback.decide([request], () => undefined);
   for (const [i, { place, charge }] of local.entries()) {

@@ -45,6 +45,11 @@ export class StoreRequest {
   settled = false;
   /** When it was passed to the store, on the clock of `performance.now()`; set by the guard. */
   submittedMs = 0;
+  /**
+   * Set where the request went out in parts. Who refuses it for a reason that the parts do not know, such
+   * as a policy for a part without answer, calls this: what was taken is undone, the outcomes say so.
+   */
+  takeBack: (() => void) | undefined;
   private watcher: SettleWatcher | undefined;
 
   /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
