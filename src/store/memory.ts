@@ -138,12 +138,12 @@ export class MemoryStore implements Store {
         counter.batch = batch;
         counter.algorithm.load(counter.state, limit, nowUs);
       }
-      const room = capacity(limit) - counter.state.used;
-      const fitted = fits(hits, room - counter.pending, mode);
+      const wanted = hits + counter.pending;
+      const fitted = fits(wanted, capacity(limit) - counter.state.used, mode);
       this.found[i] = counter;
       this.fitting[i] = fitted;
-      this.wanted[i] = hits + counter.pending;
-      if (mode === 'record' || (mode === 'take' && fitted)) counter.pending += hits;
+      this.wanted[i] = wanted;
+      if (mode === 'record' || (mode === 'take' && fitted)) counter.pending = wanted;
       if (role === 'quota') {
         quotas++;
         quotaFits ||= fitted;
