@@ -53,7 +53,7 @@ const IMPORTS = [
   ],
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
   ['src/transport/http*.ts', TRANSPORT, [NODE, 'fastify']],
-  ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'heavy-hitters'], [NODE, 'fastify']],
+  ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules', 'heavy-hitters'], [NODE, 'fastify']],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];
