@@ -140,9 +140,9 @@ elseif mode == UNDO then
         local undone = min(left, entryHits)
         left = left - undone
         state.used = state.used - undone
-        for j = i + 1, call('LLEN', key) - 1 do
-          local laterTime, laterTotal, laterHits = unpackValues('<I7I7I7', call('LINDEX', key, j))
-          call('LSET', key, j, pack('<I7I7I7', laterTime, (laterTotal - undone) % TOTALS, laterHits))
+        for later = i + 1, call('LLEN', key) - 1 do
+          local laterTime, laterTotal, laterHits = unpackValues('<I7I7I7', call('LINDEX', key, later))
+          call('LSET', key, later, pack('<I7I7I7', laterTime, (laterTotal - undone) % TOTALS, laterHits))
         end
         call('LSET', key, i, pack('<I7I7I7', entryTime, (entryTotal - undone) % TOTALS, entryHits - undone))
         if entryHits == undone then

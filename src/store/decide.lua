@@ -22,7 +22,8 @@ local call, pcall, type, select = redis.call, redis.pcall, type, select
 local unpackValues, pack, sub = struct.unpack, struct.pack, string.sub
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
-local TAKE, PEEK, RECORD, GIVE_BACK, UNDO = 0, 1, 2, 3, 4
+-- Modes; 1 is a peek, for which there is nothing to do.
+local TAKE, RECORD, GIVE_BACK, UNDO = 0, 2, 3, 4
 local ENFORCED, QUOTA = 0, 2
 local MAX_HITS = 9007199254740991
 local MOST_US = 4503599627370496
@@ -100,7 +101,7 @@ while position <= #batch do
       end
       state.requests, state.windowUs = requests, windowUs
     end
-    charge.mark = mark or 0
+    charge.mark = mode < GIVE_BACK and mark or 0
   end
 
   -- Report what is so after the whole request.

@@ -2,27 +2,13 @@
  * The wire of decide.lua: requests → one packed argument, one packed reply → outcomes. Knows no
  * connection; what stands in which byte is written at the head of decide.lua.
  */
-import type { AlgorithmName, Charge, Limit, Mode, Outcome, Role } from '../model.js';
+import type { AlgorithmName, Mode, Role } from '../model.js';
 import { capacity } from '../algorithms/algorithm.js';
+import type { StoreCharge, StoreOutcome } from './store.js';
 
 /** What one call may carry: bounds how long Redis is busy, and stays below what `unpack` can pass. */
 export const MAX_CALL_REQUESTS = 256;
 export const MAX_CALL_CHARGES = 2048;
-
-/**
- * Takes back what an earlier take of these hits put in, named by the mark of its reply; nothing if that
- * has left already. Never refuses, and its outcome says nothing.
- */
-export interface Undo {
-  readonly limit: Limit;
-  readonly key: string;
-  readonly hits: number;
-  readonly role: 'shadow';
-  readonly mode: 'undo';
-  readonly mark: number;
-}
-
-export type ScriptCharge = Charge | Undo;
 
 /** What one script call is made of. */
 export interface ScriptCall {
@@ -40,13 +26,9 @@ const ALGORITHM_CODES: Readonly<Record<AlgorithmName, number>> = {
   token_bucket: 4,
 };
 const ROLE_CODES: Readonly<Record<Role, number>> = { enforced: 0, shadow: 1, quota: 2 };
-const MODE_CODES: Readonly<Record<Mode | 'undo', number>> = {
-  take: 0,
-  peek: 1,
-  record: 2,
-  give_back: 3,
-  undo: 4,
-};
+const MODE_CODES: Readonly<Record<Mode, number>> = { take: 0, peek: 1, record: 2, give_back: 3 };
+/** A give-back that names what it takes back. */
+const UNDO_CODE = 4;
 
 const HEAD_BYTES = 9;
 const CHARGE_BYTES = 37;
@@ -56,22 +38,22 @@ const REPLY_BYTES = 33;
 
 /** Packs requests, in order, into one call. `jitterUs` is added to what a key lives, within bounds. */
 export function encodeCall(
-  requests: readonly (readonly ScriptCharge[])[],
+  requests: readonly { readonly charges: readonly StoreCharge[] }[],
   jitterUs: number,
 ): ScriptCall {
   let bytes = HEAD_BYTES;
   let total = 0;
-  for (const charges of requests) {
+  for (const { charges } of requests) {
     bytes += 2 + charges.length * CHARGE_BYTES;
     total += charges.length;
-    for (const charge of charges) if (charge.mode === 'undo') bytes += MARK_BYTES;
+    for (const charge of charges) if (isUndo(charge)) bytes += MARK_BYTES;
   }
   const argument = Buffer.allocUnsafe(bytes);
   const keys: string[] = [];
   const indexes = new Map<string, number>();
   let strings = 0;
   let at = argument.writeDoubleLE(jitterUs, 1);
-  for (const charges of requests) {
+  for (const { charges } of requests) {
     at = argument.writeUInt16LE(charges.length, at);
     for (const charge of charges) {
       const { limit } = charge;
@@ -85,13 +67,13 @@ export function encodeCall(
       at = argument.writeUInt16LE(index, at);
       at = argument.writeUInt8(algorithm, at);
       at = argument.writeUInt8(ROLE_CODES[charge.role], at);
-      at = argument.writeUInt8(MODE_CODES[charge.mode], at);
+      at = argument.writeUInt8(isUndo(charge) ? UNDO_CODE : MODE_CODES[charge.mode], at);
       at = argument.writeDoubleLE(charge.hits, at);
       at = argument.writeDoubleLE(limit.requests, at);
       at = argument.writeDoubleLE(limit.windowUs, at);
       const extra = limit.algorithm === 'token_bucket' ? capacity(limit) : limit.precisionUs;
       at = argument.writeDoubleLE(extra, at);
-      if (charge.mode === 'undo') at = argument.writeDoubleLE(charge.mark, at);
+      if (isUndo(charge)) at = argument.writeDoubleLE(charge.mark ?? 0, at);
     }
   }
   argument.writeUInt8(strings, 0);
@@ -114,7 +96,8 @@ export class ScriptReply {
     return this.bytes.readDoubleLE(0);
   }
 
-  outcome(index: number): Outcome {
+  /** Its mark is 0 where nothing was taken. */
+  outcome(index: number): StoreOutcome {
     const at = REPLY_HEAD_BYTES + index * REPLY_BYTES;
     const flags = this.bytes.readUInt8(at);
     return {
@@ -123,11 +106,11 @@ export class ScriptReply {
       remaining: this.bytes.readDoubleLE(at + 1),
       resetUs: this.bytes.readDoubleLE(at + 9),
       retryAfterUs: this.bytes.readDoubleLE(at + 17),
+      mark: this.bytes.readDoubleLE(at + 25),
     };
   }
+}
 
-  /** What an undo of this charge must name. */
-  mark(index: number): number {
-    return this.bytes.readDoubleLE(REPLY_HEAD_BYTES + index * REPLY_BYTES + 25);
-  }
+function isUndo(charge: StoreCharge): boolean {
+  return charge.mode === 'give_back' && charge.mark !== undefined;
 }
