@@ -11,7 +11,7 @@ const REGISTERS = 1 << P;
 const INDEX_MASK = REGISTERS - 1;
 /** The highest rank is Q + 1. */
 const Q = 64 - P;
-const ALPHA = 0.721347520444481703;
+const ALPHA = 0.7213475204444817;
 /** From so many used registers on, a plain array is smaller than a map. */
 const MAX_SPARSE = 1000;
 

@@ -3,7 +3,7 @@
  * numbers, found by the rule's index, so that a decision costs no look-up by label. Knows no wire
  * and no exposition format but the labels' text.
  */
-import { ActiveKeys, type RuleActivity } from './active-keys.js';
+import type { ActiveKeys, RuleActivity } from './active-keys.js';
 import { label } from './exposition.js';
 import type { Decision, DescriptorDecision, LimitDecision, Rule, Snapshot } from './model.js';
 import { RollingRatio } from './rolling-ratio.js';

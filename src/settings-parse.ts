@@ -160,12 +160,13 @@ const list: Kind<readonly string[]> = {
 
 /** Pairs joined by commas, name and value by the first of `separators`: `k1:v1,k2:v2`. */
 export function map(separators: string): Kind<Readonly<Record<string, string>>> {
-  const [usual = ':'] = separators;
+  const usual = separators.charAt(0);
+  const separator = new RegExp(`[${separators}]`);
   return {
     name: `map (k1${usual}v1,k2${usual}v2)`,
     parse(value) {
       const pairs = list.parse(value).map((pair): [string, string] => {
-        const at = [...pair].findIndex((character) => separators.includes(character));
+        const at = pair.search(separator);
         if (at <= 0) throw new ValueError(`a map such as k1${usual}v1,k2${usual}v2`);
         return [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];
       });
