@@ -368,7 +368,7 @@ export class Metrics implements StoreObserver {
 
   private async processFamilies(): Promise<Family[]> {
     const metrics = await this.processRegistry.getMetricsAsJSON();
-    return metrics.map(({ name, help, type, values }): Family => ({
+    return metrics.filter(isWellNamed).map(({ name, help, type, values }): Family => ({
       name,
       help,
       type: typeNamed(String(type)),
@@ -384,6 +384,11 @@ export class Metrics implements StoreObserver {
       }),
     }));
   }
+}
+
+/** prom-client has gauges that are named like counters; their parts are there under better names. */
+function isWellNamed(metric: { name: string; type: unknown }): boolean {
+  return metric.type === 'counter' || !metric.name.endsWith('_total');
 }
 
 function typeNamed(type: string): Family['type'] {
