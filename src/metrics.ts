@@ -7,7 +7,7 @@ import { Registry, collectDefaultMetrics } from 'prom-client';
 import { ActiveKeys, type ActiveKeyStore } from './active-keys.js';
 import { label, writeExposition, type Exposition, type Family, type Sample } from './exposition.js';
 import { FAILURE_KINDS, type Decision, type FailureKind, type Snapshot } from './model.js';
-import { OUTCOMES, RuleBook, type Series } from './rule-series.js';
+import { RuleBook, type Series } from './rule-series.js';
 import type { StoreObserver } from './store/store.js';
 
 /** The front doors, a label of `weir_request_duration_seconds`. */
@@ -225,12 +225,8 @@ export class Metrics implements StoreObserver {
     yield counter(
       'weir_decisions_total',
       'Requests by matched rule and what became of them there.',
-      lines.flatMap(({ labels, outcomes }) =>
-        OUTCOMES.map((outcome, at) => ({
-          suffix: '',
-          labels: `${labels},outcome="${outcome}"`,
-          value: outcomes[at] ?? 0,
-        })),
+      lines.flatMap(({ outcomes, outcomeLabels }) =>
+        outcomeLabels.map((labels, at) => ({ suffix: '', labels, value: outcomes[at] ?? 0 })),
       ),
     );
     yield counter(

@@ -42,7 +42,12 @@ export class Series {
   outcome = 0;
   near = 0;
 
-  constructor(readonly labels: string) {}
+  /** Labels by outcome, made once. */
+  readonly outcomeLabels: readonly string[];
+
+  constructor(readonly labels: string) {
+    this.outcomeLabels = OUTCOMES.map((outcome) => `${labels},${label('outcome', outcome)}`);
+  }
 }
 
 /** A rule's own series, those of its values, and what is kept once per rule. */
