@@ -9,7 +9,7 @@ import type { Server } from '@grpc/grpc-js';
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import protobuf from 'protobufjs';
-import { FileDescriptorProto, type IFileDescriptorProto } from 'protobufjs/ext/descriptor/index.js';
+import descriptor from 'protobufjs/ext/descriptor/index.js';
 
 /** The files that hold a service of ours; what they import comes along. */
 const SERVICE_FILES = [
@@ -66,6 +66,26 @@ function encodeFile(parsed: protobuf.Root, name: string, imports: readonly strin
   const wanted = path.dirname(name).replaceAll('/', '.');
   const file = parsed.toDescriptor('proto3').file.find((f) => f.package === wanted);
   if (file === undefined) throw new Error(`${name}: declares another package than ${wanted}`);
-  const described: IFileDescriptorProto = { ...file, name, dependency: imports, syntax: 'proto3' };
-  return Buffer.from(FileDescriptorProto.encode(described).finish());
+  for (const message of file.messageType ?? []) markOptional(message);
+  const described: descriptor.IFileDescriptorProto = {
+    ...file,
+    name,
+    dependency: imports,
+    syntax: 'proto3',
+  };
+  return Buffer.from(descriptor.FileDescriptorProto.encode(described).finish());
+}
+
+/** An `optional` field has a oneof of its own, `_name`, and a mark that the library leaves out. */
+function markOptional(message: descriptor.IDescriptorProto): void {
+  for (const field of message.field ?? []) {
+    const { oneofIndex } = field;
+    if (
+      oneofIndex === undefined ||
+      message.oneofDecl?.[oneofIndex]?.name !== `_${field.name ?? ''}`
+    )
+      continue;
+    Object.assign(field, { proto3Optional: true });
+  }
+  for (const nested of message.nestedType ?? []) markOptional(nested);
 }

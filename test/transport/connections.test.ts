@@ -1,0 +1,257 @@
+import { spawnSync } from 'node:child_process';
+import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2';
+import { connect, type Socket } from 'node:net';
+import { mkdtempSync, rmSync, writeFileSync, existsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { status } from '@grpc/grpc-js';
+import { expect } from 'chai';
+import { Bench, callerOf, ENVOY, failureOf, HEALTH, NATIVE } from './grpc-client.js';
+
+const PATH = `/${ENVOY}/ShouldRateLimit`;
+/** Leaves its socket file behind, as a killed process does. */
+const LISTEN_AND_DIE =
+  "require('net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))";
+const REQUEST = { descriptor: { user: 'x' } };
+
+interface RawAnswer {
+  readonly httpStatus: number;
+  readonly grpcStatus: string;
+}
+
+/** A call with exactly these bytes as its body. */
+function rawCall(
+  session: ClientHttp2Session,
+  body: Buffer,
+  headers: Record<string, string> = {},
+): Promise<RawAnswer> {
+  return new Promise((resolve, reject) => {
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': PATH,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...headers,
+    });
+    let httpStatus = 0;
+    let grpcStatus = '';
+    stream.on('response', (head) => {
+      httpStatus = Number(head[':status']);
+      grpcStatus = String(head['grpc-status'] ?? '');
+    });
+    stream.on('trailers', (trailers) => (grpcStatus = String(trailers['grpc-status'])));
+    stream.on('error', reject);
+    stream.on('close', () => {
+      resolve({ httpStatus, grpcStatus });
+    });
+    stream.resume();
+    stream.end(body);
+  });
+}
+
+function framed(message: Buffer, length = message.length): Buffer {
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(length, 1);
+  return Buffer.concat([head, message]);
+}
+
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.on('error', () => undefined);
+    socket.once('close', () => {
+      resolve();
+    });
+    socket.resume();
+  });
+}
+
+async function untilNone(bench: Bench): Promise<void> {
+  const limit = Date.now() + 3000;
+  while (bench.server.connections > 0 && Date.now() < limit) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+describe('gRPC connections', () => {
+  let bench: Bench;
+
+  async function start(...args: ConstructorParameters<typeof Bench>): Promise<void> {
+    bench = await new Bench(...args).start();
+  }
+
+  afterEach(async () => {
+    await bench.stop();
+  });
+
+  describe('with malformed calls', () => {
+    let session: ClientHttp2Session;
+
+    beforeEach(async () => {
+      await start();
+      session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
+      session.on('error', () => undefined);
+    });
+
+    afterEach(() => {
+      session.destroy();
+    });
+
+    const good = framed(Buffer.from('0a0473686f7012080a060a0141120142', 'hex'));
+
+    it('answers INVALID_ARGUMENT to bytes that are no message, and goes on', async () => {
+      const bad = await rawCall(session, framed(Buffer.from([0xff, 0xff, 0xff])));
+      expect(bad).to.deep.equal({ httpStatus: 200, grpcStatus: String(status.INVALID_ARGUMENT) });
+      expect(bench.observer.invalid).to.equal(1);
+      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+    });
+
+    it('refuses a length prefix above the bound before the bytes come', async () => {
+      const answer = await rawCall(session, framed(Buffer.from('abc'), 64 * 1024 * 1024));
+      expect(answer.grpcStatus).to.equal(String(status.RESOURCE_EXHAUSTED));
+      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+    });
+
+    it('fails a call whose length prefix is larger than its data, and no other', async () => {
+      const answer = await rawCall(session, framed(Buffer.from('abc'), 100));
+      expect(answer.grpcStatus).to.not.equal('0');
+      expect(answer.httpStatus).to.equal(200);
+      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+    });
+
+    it('fails a call without a message', async () => {
+      const answer = await rawCall(session, Buffer.alloc(0));
+      expect(answer.grpcStatus).to.not.equal('0');
+    });
+
+    it('answers UNIMPLEMENTED to an unknown method and to the v2 API', async () => {
+      for (const unknown of [
+        '/weir.v1.RateLimiter/Nothing',
+        '/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit',
+      ]) {
+        const answer = await rawCall(session, good, { ':path': unknown });
+        expect(answer.grpcStatus).to.equal(String(status.UNIMPLEMENTED));
+      }
+    });
+
+    it('refuses what is not gRPC', async () => {
+      const answer = await rawCall(session, good, { 'content-type': 'text/plain' });
+      expect(answer.httpStatus).to.equal(415);
+    });
+
+    it('lives on after ten thousand cancelled calls', async function () {
+      this.timeout(20_000);
+      const { limiter } = bench;
+      const decide = limiter.decide.bind(limiter);
+      limiter.decide = () => undefined;
+      const caller = bench.caller(NATIVE);
+      for (let round = 0; round < 100; round++) {
+        const calls = Array.from({ length: 100 }, () =>
+          failureOf(caller.call('ShouldRateLimit', REQUEST, { deadline: Date.now() + 2 })),
+        );
+        await Promise.all(calls);
+      }
+      limiter.decide = decide;
+      expect(await caller.call('ShouldRateLimit', REQUEST)).to.include({ allowed: true });
+      expect(bench.logger.lines).to.deep.equal([]);
+    });
+  });
+
+  it('drops a client that speaks HTTP/1.1 or nothing sensible', async () => {
+    await start();
+    for (const text of ['GET / HTTP/1.1\r\nhost: x\r\n\r\n', '\u0000'.repeat(100)]) {
+      const socket = connect(bench.port, '127.0.0.1');
+      socket.write(text);
+      await closed(socket);
+    }
+    await untilNone(bench);
+    expect(bench.server.connections).to.equal(0);
+  });
+
+  it('closes connections that have been idle for too long', async () => {
+    await start(undefined, { maxConnectionIdleMs: 100 });
+    await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
+    const silent = connect(bench.port, '127.0.0.1');
+    await closed(silent);
+    await untilNone(bench);
+    expect(bench.server.connections).to.equal(0);
+  });
+
+  it('asks connections to go at their age, without failing a call', async function () {
+    this.timeout(10_000);
+    await start(undefined, { maxConnectionAgeMs: 200, maxConnectionAgeGraceMs: 1000 });
+    const caller = bench.caller(NATIVE);
+    const until = Date.now() + 1500;
+    let calls = 0;
+    while (Date.now() < until) {
+      await caller.call('ShouldRateLimit', REQUEST);
+      calls++;
+    }
+    expect(calls).to.be.greaterThan(100);
+  });
+
+  describe('on a unix socket', () => {
+    let directory: string;
+    let socketPath: string;
+
+    beforeEach(() => {
+      directory = mkdtempSync(path.join(tmpdir(), 'weir-uds-'));
+      socketPath = path.join(directory, 'weir.sock');
+    });
+
+    afterEach(() => {
+      rmSync(directory, { recursive: true, force: true });
+    });
+
+    it('answers, takes over a stale socket file, and removes its own', async () => {
+      spawnSync(process.execPath, ['-e', LISTEN_AND_DIE, socketPath]);
+      expect(existsSync(socketPath)).to.equal(true);
+      await start(undefined, { address: { path: socketPath } });
+      const caller = callerOf(HEALTH, `unix:${socketPath}`);
+      expect(await caller.call('Check', {})).to.deep.equal({ status: 'SERVING' });
+      caller.close();
+      await bench.stop();
+      expect(existsSync(socketPath)).to.equal(false);
+    });
+
+    it('does not take the socket of a server that lives', async () => {
+      await start(undefined, { address: { path: socketPath } });
+      const second = new Bench(undefined, { address: { path: socketPath } });
+      let message = '';
+      try {
+        await second.start();
+      } catch (error) {
+        message = String(error);
+      }
+      expect(message).to.include('EADDRINUSE');
+      const caller = callerOf(HEALTH, `unix:${socketPath}`);
+      expect(await caller.call('Check', {})).to.deep.equal({ status: 'SERVING' });
+      caller.close();
+    });
+
+    it('does not remove a file that is no socket', async () => {
+      await start();
+      writeFileSync(socketPath, 'precious');
+      const second = new Bench(undefined, { address: { path: socketPath } });
+      let message = '';
+      try {
+        await second.start();
+      } catch (error) {
+        message = String(error);
+      }
+      expect(message).to.include('EADDRINUSE');
+      expect(existsSync(socketPath)).to.equal(true);
+    });
+  });
+
+  it('says when its port is taken', async () => {
+    await start();
+    const second = new Bench(undefined, { address: { host: '127.0.0.1', port: bench.port } });
+    let message = '';
+    try {
+      await second.start();
+    } catch (error) {
+      message = String(error);
+    }
+    expect(message).to.include('EADDRINUSE');
+  });
+});
