@@ -30,6 +30,12 @@ const IMPORTS = [
     ['model', 'rules', 'wildcard', 'algorithms/.*', 'store/keys', SAME],
     [NODE, 'yaml', 'zod'],
   ],
+  // A source of configuration that is a gRPC client.
+  [
+    'src/config/xds*.ts',
+    ['model', 'settings', SAME],
+    [NODE, '@grpc/grpc-js', '@grpc/proto-loader'],
+  ],
   ['src/active-keys.ts', ['hyperloglog'], []],
   [
     'src/{metrics,rule-series}*.ts',
