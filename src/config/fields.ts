@@ -56,6 +56,9 @@ export class FieldReader<F extends Fields> {
 
   /** Reports keys that are unknown, and warns of those that are known elsewhere. */
   checkKeys(): this {
+    for (const [name, { repeated }] of this.entries) {
+      if (repeated) this.warn(name, 'is written twice in one map; the last one counts');
+    }
     for (const entry of this.others) {
       if (this.keyIsKnown(entry, this.path)) this.checkMisplaced(entry);
     }

@@ -36,9 +36,14 @@ type LimitReader = FieldReader<typeof RATE_LIMIT_FIELDS>;
 export function readLimit(reader: LimitReader, defaultOnStoreError: StoreErrorPolicy): ReadLimit {
   const name = readName(reader);
   const replaces = readReplaces(reader);
-  if (reader.flag('unlimited') === true) {
+  const unlimited = reader.flag('unlimited');
+  if (unlimited === true) {
     checkUnlimited(reader);
-    return { limit: undefined, unlimited: true, name, replaces };
+    return { limit: undefined, unlimited, name, replaces };
+  }
+  // What `unlimited` was meant to say is not known, so what else is missing is not, either.
+  if (unlimited === undefined && reader.has('unlimited')) {
+    return { limit: undefined, unlimited: false, name, replaces };
   }
   return { limit: readWindow(reader, name, defaultOnStoreError), unlimited: false, name, replaces };
 }

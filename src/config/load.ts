@@ -12,6 +12,9 @@ import { ConfigError, didYouMean, type Problem } from './problems.js';
 import { DESCRIPTOR_FIELDS, FILE_FIELDS, RATE_LIMIT_FIELDS } from './schema.js';
 import { SourceFile } from './source.js';
 
+/** More are not listed: a template gone wrong makes thousands of the same kind. */
+const MAX_PROBLEMS = 1000;
+
 /** A configuration file by its name, without directory. */
 export interface ConfigFile {
   readonly name: string;
@@ -67,7 +70,7 @@ export function loadConfig(files: readonly ConfigFile[], options: LoadOptions): 
     }
   }
   warnOfUnknownNames(domains.values());
-  if (findings.problems.length > 0) throw new ConfigError(findings.problems);
+  if (findings.problems.length > 0) throw new ConfigError(inOrder(findings.problems));
   const definitions: DomainDefinition[] = [...domains.values()];
   const snapshot: Snapshot = Object.freeze({
     generation: options.generation,
@@ -75,7 +78,7 @@ export function loadConfig(files: readonly ConfigFile[], options: LoadOptions): 
     files: Object.freeze(sorted.map((file) => file.name)),
     ...compileRules(definitions),
   });
-  return { snapshot, warnings: findings.warnings };
+  return { snapshot, warnings: inOrder(findings.warnings) };
 }
 
 /** Reads one file into the domains. */
@@ -255,6 +258,15 @@ class FileLoader {
     }
     return limits;
   }
+}
+
+/** By file and position, and no more of them than anybody reads. */
+function inOrder(problems: readonly Problem[]): readonly Problem[] {
+  const sorted = [...problems].sort(
+    (a, b) =>
+      (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || a.line - b.line || a.column - b.column,
+  );
+  return sorted.slice(0, MAX_PROBLEMS);
 }
 
 /** A misspelt name in `replaces` replaces nothing, which would go unnoticed. */

@@ -38,6 +38,8 @@ export interface SourceEntry {
   /** The key as it stands in the file. */
   readonly text: string;
   readonly value: SourceNode;
+  /** The map itself has this key more than once; this is the last one. */
+  readonly repeated: boolean;
 }
 
 /** One parsed file. Its methods throw ConfigError when a bound is exceeded: the rest is not read. */
@@ -74,7 +76,8 @@ export class SourceFile {
     for (const document of documents) {
       for (const error of document.errors) {
         broken = true;
-        const message = `invalid YAML: ${error.message}`;
+        // What follows a colon and a quote is the file's own text, which may be a secret.
+        const message = `invalid YAML: ${error.message.replace(/: ".*$/s, '')}`;
         report({ ...at(error.pos[0]), path: '', message });
       }
     }
@@ -139,18 +142,23 @@ export class SourceFile {
   entries(map: YAMLMap, depth = 0): readonly SourceEntry[] {
     this.checkDepth(map, depth);
     const found = new Map<string, SourceEntry>();
+    const own = new Set<SourceEntry>();
     const add = (entry: SourceEntry): unknown =>
-      found.set(entry.key.kind === 'text' ? `=${entry.text}` : `?${entry.text}`, entry);
+      found.set(identify(entry.key.kind, entry.text), entry);
     for (const merged of this.merged(map).reverse()) {
-      for (const entry of this.entries(merged, depth + 1)) add(entry);
+      for (const entry of this.entries(merged, depth + 1)) add({ ...entry, repeated: false });
     }
     for (const pair of map.items) {
       const keyNode = pair.key as Node;
       if (isMergeKey(keyNode)) continue;
       const key = this.asScalar(keyNode);
       const text = this.text(keyNode);
-      const entry = { keyNode, text, value: (pair.value ?? null) as SourceNode };
-      add({ ...entry, key: key ?? { kind: 'null' } });
+      const before = found.get(identify(key?.kind, text));
+      const repeated = before !== undefined && own.has(before);
+      const value = (pair.value ?? null) as SourceNode;
+      const entry = { keyNode, key: key ?? { kind: 'null' as const }, text, value, repeated };
+      own.add(entry);
+      add(entry);
     }
     return [...found.values()];
   }
@@ -190,6 +198,11 @@ function isEmpty(document: Document): boolean {
   return (
     contents === null || (isScalar(contents) && contents.type === 'PLAIN' && contents.source === '')
   );
+}
+
+/** Text, and what only looks like it without quotes, are two keys. */
+function identify(kind: ScalarValue['kind'] | undefined, text: string): string {
+  return `${kind === 'text' ? '=' : '?'}${text}`;
 }
 
 function isMergeKey(node: unknown): boolean {
