@@ -1,0 +1,206 @@
+/**
+ * Builds the service in the order of a request's path, starts it, and stops it in reverse. The only
+ * place that knows every stage; decides nothing itself.
+ */
+import { ConfigWatcher } from './config/watch.js';
+import { XdsConfigSource } from './config/xds.js';
+import type { XdsConfigSourceOptions } from './config/xds.js';
+import { createLimiter } from './limiter.js';
+import type { Log } from './log.js';
+import { Metrics } from './metrics.js';
+import type { Snapshot } from './model.js';
+import { compileRules } from './rules.js';
+import { ServiceHealth } from './service-health.js';
+import type { Settings } from './settings.js';
+import { createStorage } from './storage.js';
+import type { Storage } from './storage.js';
+import { CounterKeys } from './store/keys.js';
+import type { EnvoyOptions } from './transport/envoy.js';
+import { GrpcServer } from './transport/grpc.js';
+import { HttpServer, MetricsServer } from './transport/http.js';
+import type { TlsFiles } from './transport/tls.js';
+
+/** How often conditions of health that nobody announces are looked at. */
+const HEALTH_INTERVAL_MS = 1000;
+
+/** A service that is built; `start` once, `stop` once or more. */
+export interface App {
+  /** Resolves when everything listens. Rejects when a port cannot be had. */
+  start(): Promise<void>;
+  /** Drains and ends everything; a second call hurries the first. Resolves when all is closed. */
+  stop(): Promise<void>;
+  /** True when the configuration at start was rejected. */
+  readonly configRejected: boolean;
+}
+
+/** Starts nothing. Throws when certificate files cannot be used. */
+export function createApp(settings: Settings, version: string, log: Log): App {
+  const nowMs = (): number => performance.now();
+  const nowUs = (): number => Date.now() * 1000;
+  const metrics = new Metrics({
+    version,
+    store: settings.backend,
+    nearLimitRatio: settings.limits.nearLimitRatio,
+    detailedMaxSeries: settings.metrics.detailedMaxSeries,
+    alsoMilliseconds: settings.metrics.alsoMilliseconds,
+    nowMs: () => Date.now(),
+  });
+  const storage = createStorage({ settings, observer: metrics, logger: log, nowMs, nowUs });
+  const health = new ServiceHealth({
+    loaded: () => config.current() !== undefined,
+    mayLackConfiguration: settings.config.forceStartWithoutInitialConfig,
+    needsDomain: settings.config.healthyWithAtLeastOneConfigLoaded,
+    domains: () => config.current()?.domains.size ?? 0,
+    needsConnection: settings.redisHealthCheckActiveConnection,
+    connected: () => storage.connected(),
+  });
+  const config = createConfigSource(settings, {
+    load: {
+      mergeDomains: settings.config.mergeDomains,
+      defaultOnStoreError: settings.limits.defaultOnStoreError,
+    },
+    now: () => Date.now(),
+    onLoaded: (snapshot: Snapshot) => {
+      storage.forgetDenials();
+      metrics.configLoaded(snapshot);
+      health.changed();
+    },
+    onRejected: () => {
+      metrics.configRejected();
+      health.changed();
+    },
+    logger: log,
+  });
+  const unconfigured = settings.config.forceStartWithoutInitialConfig ? noRules() : undefined;
+  const limiter = createLimiter({
+    snapshot: () => config.current() ?? unconfigured,
+    keys: new CounterKeys(settings.limits.keyPrefix),
+    gate: storage.gate,
+    fallback: storage.fallback,
+    instances: () => Math.max(1, settings.limits.instances),
+    nowUs,
+    shadowMode: settings.limits.shadowMode,
+    quotaMode: settings.limits.quotaMode,
+    stopIncrement: settings.limits.stopIncrement,
+    defaultOnStoreError: settings.limits.defaultOnStoreError,
+  });
+
+  const doors = { limiter, observer: metrics, health, logger: log };
+  const envoy = envoyOptions(settings);
+  const shared = {
+    decisionTimeoutMs: settings.limits.decisionTimeoutMs,
+    maxDescriptors: settings.limits.maxDescriptors,
+    envoy,
+  };
+  const grpc = new GrpcServer(
+    {
+      ...shared,
+      address:
+        settings.grpc.uds === undefined
+          ? { host: settings.grpc.host, port: settings.grpc.port }
+          : { path: settings.grpc.uds },
+      tls: tlsFiles(settings),
+      maxMessageBytes: settings.grpc.maxMessageBytes,
+      maxConcurrentStreams: settings.grpc.maxConcurrentStreams,
+      maxConnectionAgeMs: settings.grpc.maxConnectionAgeMs,
+      maxConnectionAgeGraceMs: settings.grpc.graceMs,
+      ipv6Prefix: settings.limits.ipv6Prefix,
+    },
+    doors,
+  );
+  const http = new HttpServer(
+    { ...shared, ...settings.http, maxBodyBytes: settings.grpc.maxMessageBytes },
+    doors,
+  );
+  const prometheus =
+    settings.prometheus === undefined ? undefined : new MetricsServer(settings.prometheus, doors);
+  let healthTimer: NodeJS.Timeout | undefined;
+  let stopping: Promise<void> | undefined;
+
+  async function stop(): Promise<void> {
+    const { delayMs, timeoutMs } = settings.drain;
+    http.drain();
+    await grpc.drain({ delayMs, timeoutMs });
+    await Promise.all([http.stop(timeoutMs), prometheus?.stop(timeoutMs)]);
+    clearInterval(healthTimer);
+    await config.stop();
+    await storage.stop();
+    metrics.stop();
+  }
+
+  return {
+    get configRejected() {
+      return config.current() === undefined;
+    },
+
+    async start() {
+      storage.start();
+      metrics.start();
+      await config.start();
+      healthTimer = setInterval(() => {
+        health.changed();
+      }, HEALTH_INTERVAL_MS);
+      const grpcPort = await grpc.start();
+      const httpPort = await http.start();
+      await prometheus?.start();
+      log.always(addresses(settings, grpcPort, httpPort), 'weir listens');
+      log.always({ store: storage.description }, storeLine(storage));
+    },
+
+    stop() {
+      if (stopping === undefined) stopping = stop();
+      else void grpc.drain({ delayMs: 0, timeoutMs: 0 });
+      return stopping;
+    },
+  };
+}
+
+/** Rules come from files, or from an xDS server. */
+function createConfigSource(
+  settings: Settings,
+  shared: Omit<XdsConfigSourceOptions, 'settings'>,
+): ConfigWatcher | XdsConfigSource {
+  if (settings.config.type === 'GRPC_XDS_SOTW') {
+    return new XdsConfigSource({ ...shared, settings: settings.xds });
+  }
+  const { directory, root, watchRoot } = settings.config;
+  return new ConfigWatcher({ ...shared, directory, root, watchRoot });
+}
+
+function noRules(): Snapshot {
+  return { generation: 0, loadedAtMs: 0, files: [], ...compileRules([]) };
+}
+
+function tlsFiles(settings: Settings): TlsFiles | undefined {
+  const { tls } = settings.grpc;
+  return (
+    tls && {
+      certificate: tls.certFile,
+      key: tls.keyFile,
+      clientCa: tls.clientCaFile,
+      clientSan: tls.clientSan,
+    }
+  );
+}
+
+function envoyOptions(settings: Settings): EnvoyOptions {
+  const { enabled, limit, remaining, reset, retryAfter } = settings.headers;
+  return {
+    headers: enabled ? { limit, remaining, reset, retryAfter: retryAfter ?? '' } : undefined,
+    dynamicMetadata: settings.responseDynamicMetadata,
+  };
+}
+
+function addresses(settings: Settings, grpcPort: number, httpPort: number): Record<string, string> {
+  return {
+    grpc: settings.grpc.uds ?? `${settings.grpc.host}:${String(grpcPort)}`,
+    http: `http://${settings.http.host}:${String(httpPort)}`,
+    config: settings.config.type === 'FILE' ? settings.config.directory : settings.xds.server,
+  };
+}
+
+function storeLine(storage: Storage): string {
+  return storage.kind === 'memory'
+    ? 'counters are in the memory of this process: for one process alone. Set REDIS_URL to share them'
+    : `counters are in ${storage.description}`;
+}

@@ -1,0 +1,72 @@
+/** `weir serve`: the service, from the environment to the end of its drain. */
+import type { Command } from 'commander';
+import { createApp } from '../app.js';
+import { createLog } from '../log.js';
+import type { Log } from '../log.js';
+import { parseSettings } from '../settings.js';
+import { VERSION } from '../version.js';
+
+/** Adds the command; `exit` ends the process with a code once everything is closed. */
+export function registerServe(program: Command, exit: (code: number) => void): void {
+  program
+    .command('serve')
+    .description(
+      'decide: gRPC for Envoy and for your own services, HTTP for JSON, health and metrics',
+    )
+    .option('--strict', 'end with exit code 1 when the configuration at start is not valid')
+    .addHelpText(
+      'after',
+      `
+All settings are environment variables; docs/settings.md lists them. The most important:
+
+  RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY
+                  where the rules are: the YAML files in ROOT/SUBDIRECTORY/APPDIRECTORY
+  REDIS_URL       where counters are shared; without it they are in this process's memory
+  GRPC_PORT, PORT where to listen: 8081 for gRPC, 8080 for HTTP
+
+Example:
+
+  RUNTIME_ROOT=examples REDIS_URL=127.0.0.1:6379 weir serve
+
+SIGTERM and SIGINT drain: health turns NOT_SERVING, calls in flight end, exit code 0. A second
+signal shortens the drain.`,
+    )
+    .action(async ({ strict }: { strict?: boolean }) => {
+      exit(await serve(strict === true));
+    });
+}
+
+/** Resolves with the exit code when the service has ended. Throws SettingsError. */
+async function serve(strict: boolean): Promise<number> {
+  const { settings, notices } = parseSettings(process.env);
+  const log = createLog(settings.log);
+  for (const { level, variable, message } of notices) log[level]({ variable }, message);
+  const app = createApp(settings, VERSION, log);
+  const ended = endOfService(app, log);
+  await app.start();
+  if (strict && app.configRejected) {
+    log.fatal({}, 'the configuration is not valid, and --strict is set');
+    await app.stop();
+    return 1;
+  }
+  return ended;
+}
+
+/** Resolves with the exit code once a signal, or a fault of ours, has ended the service. */
+function endOfService(app: { stop(): Promise<void> }, log: Log): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const stop = (signal: NodeJS.Signals): void => {
+      log.always({ signal }, 'weir drains');
+      app.stop().then(() => {
+        log.always({}, 'weir has ended');
+        resolve(0);
+      }, reject);
+    };
+    process.on('SIGTERM', stop);
+    process.on('SIGINT', stop);
+    // A fault of ours in one call must not take down everybody else's; it is logged as what it is.
+    process.on('unhandledRejection', (error) => {
+      log.error({ err: error }, 'unhandled rejection: please report this');
+    });
+  });
+}
