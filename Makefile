@@ -44,7 +44,7 @@ tools: ## Install what the tests need beside Node, where it is missing
 clean: ## Remove what was built and installed
 	rm -rf dist coverage node_modules .tools
 
-node_modules/.package-lock.json: package.json package-lock.json
+node_modules/.package-lock.json: package-lock.json
 	@command -v node >/dev/null || { echo 'Node 20.19 or later is needed' >&2; exit 1; }
 	npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
