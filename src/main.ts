@@ -1,20 +1,47 @@
 #!/usr/bin/env node
-/** The command line: which commands there are, and how the process ends. */
-import { Command } from 'commander';
+/** The command line: which commands there are. The only place that decides how the process ends. */
+import { Command, CommanderError } from 'commander';
+import { checkCommand } from './cli/check.js';
+import { hitCommand } from './cli/hit.js';
+import { schemaCommand } from './cli/schema.js';
+import { scriptCommand } from './cli/script.js';
 import { registerServe } from './cli/serve.js';
+import { settingsCommand } from './cli/settings.js';
+import type { Terminal } from './cli/terminal.js';
 import { SettingsError } from './settings.js';
 import { VERSION } from './version.js';
 
+/** For what could not be tried: a wrong command line. `weir hit` uses it for "no answer" too. */
+const USAGE = 2;
+
+const terminal: Terminal = {
+  print: (text) => void process.stdout.write(text),
+  complain: (text) => void process.stderr.write(text),
+  fail: (code) => {
+    process.exitCode = code;
+  },
+};
+
 const program = new Command('weir')
-  .description('Rate-limit decisions over gRPC, counted atomically in Redis')
+  .description('Rate-limit decisions over gRPC, counted atomically in Redis.')
   .version(VERSION)
-  .showHelpAfterError('(weir --help shows what there is)');
+  .showHelpAfterError('(add --help to see what there is)')
+  .exitOverride();
 
 registerServe(program, (code) => process.exit(code));
+for (const create of [checkCommand, hitCommand, settingsCommand, schemaCommand, scriptCommand]) {
+  program.addCommand(create(terminal).copyInheritedSettings(program));
+}
 
 try {
   await program.parseAsync();
 } catch (error) {
-  console.error(error instanceof SettingsError ? error.message : error);
-  process.exit(1);
+  if (error instanceof CommanderError) {
+    process.exitCode = error.exitCode === 0 ? 0 : USAGE;
+  } else {
+    terminal.complain(
+      `${error instanceof SettingsError ? error.message : String((error as Error).stack)}\n`,
+    );
+    process.exit(1);
+  }
 }
