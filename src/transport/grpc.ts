@@ -83,6 +83,9 @@ interface Door<Wire> {
 /** All messages pass as bytes: a codec that throws inside the library would become INTERNAL. */
 const bytes = (message: Buffer): Buffer => message;
 
+/** After the last call, so long for its answer to leave and for peers to close. */
+const QUIET_MS = 300;
+
 /** Memory that one HTTP/2 session may hold, in MB. */
 const MAX_SESSION_MEMORY_MB = 16;
 
@@ -92,6 +95,9 @@ export class GrpcServer {
   private readonly health: Health;
   private draining: Promise<void> | undefined;
   private hurry: (() => void) | undefined;
+  private inFlight = 0;
+  /** While draining: ends the wait when nothing has been in flight for so long. */
+  private quiet: NodeJS.Timeout | undefined;
 
   /** Starts nothing. Throws when certificate files cannot be used. */
   constructor(
@@ -155,19 +161,22 @@ export class GrpcServer {
     await this.pause(times.delayMs);
     this.listener.close();
     this.health.endWatches();
-    const finished = new Promise<void>((resolve) => {
-      this.server.tryShutdown(() => {
-        resolve();
-      });
+    await this.pause(times.timeoutMs, (done) => {
+      this.server.tryShutdown(done);
+      // That waits for peers that do not answer, too: without a call they are not worth waiting for.
+      this.quiet = setTimeout(() => {
+        if (this.inFlight === 0) done();
+      }, QUIET_MS);
     });
-    await this.pause(times.timeoutMs, finished);
+    clearTimeout(this.quiet);
+    this.quiet = undefined;
     this.server.forceShutdown();
     // The library forgets connections that are not HTTP/2 yet, or no longer.
     this.listener.destroyConnections();
   }
 
-  /** Waits so long, or until the promise, or until someone is in a hurry. */
-  private async pause(ms: number, until?: Promise<void>): Promise<void> {
+  /** Waits so long, or until `begin` says that it is done, or until someone is in a hurry. */
+  private async pause(ms: number, begin?: (done: () => void) => void): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(done, ms);
       function done(): void {
@@ -175,9 +184,14 @@ export class GrpcServer {
         resolve();
       }
       this.hurry = done;
-      void until?.then(done);
+      begin?.(done);
     });
     this.hurry = undefined;
+  }
+
+  private callEnded(): void {
+    this.inFlight--;
+    if (this.inFlight === 0) this.quiet?.refresh();
   }
 
   private addServices(): void {
@@ -214,6 +228,7 @@ export class GrpcServer {
     const { decisionTimeoutMs } = this.options;
     return (call, callback) => {
       const receivedMs = performance.now();
+      this.inFlight++;
       // Milliseconds since the epoch, or Infinity; counted by the library from the call's headers.
       const patienceMs = Number(call.getDeadline()) - Date.now();
       const fail = (error: unknown): void => {
@@ -222,6 +237,7 @@ export class GrpcServer {
           logger.error({ err: error, method: door.name }, 'request failed');
         } else if (error.code === 'invalid_argument') observer.invalidRequest();
         callback(toStatus(error));
+        this.callEnded();
       };
       try {
         const wire = door.decode(call.request);
@@ -235,6 +251,7 @@ export class GrpcServer {
             // Envoy cancels when its client goes or its time-out ends: there is nobody to answer.
             if (!call.cancelled) callback(null, door.encode(decision, wire));
             observer.observeRequest(door.name, elapsedMs / 1000);
+            this.callEnded();
           } catch (error) {
             fail(error);
           }

@@ -75,11 +75,14 @@ export function watchCertificates(
   };
 }
 
+/** One alternative name: Node puts quotes around what could be taken for several. */
+const ALTERNATIVE_NAME = /(?:[^,"]|"(?:[^"\\]|\\.)*")+/g;
+
 /** Whether a certificate has this DNS name, literally, among its subject alternative names. */
 export function hasDnsName(certificate: PeerCertificate, name: string): boolean {
-  const names = (certificate.subjectaltname ?? '').split(/, ?/);
+  const names = certificate.subjectaltname?.match(ALTERNATIVE_NAME) ?? [];
   const wanted = `dns:${name.toLowerCase()}`;
-  return names.some((candidate) => candidate.toLowerCase() === wanted);
+  return names.some((candidate) => candidate.trim().toLowerCase() === wanted);
 }
 
 function messageOf(error: unknown): string {

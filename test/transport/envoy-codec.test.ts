@@ -1,0 +1,243 @@
+import { expect } from 'chai';
+import fc from 'fast-check';
+import protobuf from 'protobufjs';
+import { RequestError } from '../../src/limiter.js';
+import { MAX_HITS, type Descriptor, type JsonValue } from '../../src/model.js';
+import {
+  decodeRequest,
+  encodeResponse,
+  unitOf,
+  type EnvoyRequest,
+  type EnvoyResponse,
+} from '../../src/transport/envoy-codec.js';
+import { protoRoot } from '../../src/transport/reflection.js';
+
+const root = new protobuf.Root();
+root.resolvePath = (_origin, target) =>
+  protobuf.common.get(target) === null ? `${protoRoot()}/${target}` : target;
+root.loadSync('envoy/service/ratelimit/v3/rls.proto');
+const RequestType = root.lookupType('envoy.service.ratelimit.v3.RateLimitRequest');
+const ResponseType = root.lookupType('envoy.service.ratelimit.v3.RateLimitResponse');
+
+const BOUNDS = { maxDescriptors: 128, maxEntries: 32, maxValueBytes: 65_536 };
+
+/** What the generated codec sees, in the shape of ours. */
+function generated(bytes: Uint8Array): EnvoyRequest {
+  const message = RequestType.toObject(RequestType.decode(bytes), {
+    longs: String,
+    defaults: true,
+  }) as {
+    domain: string;
+    hitsAddend: number;
+    descriptors: {
+      entries: { key: string; value: string }[];
+      limit: { requestsPerUnit: number; unit: number } | null;
+      hitsAddend: { value: string } | null;
+      isNegativeHits: boolean;
+    }[];
+  };
+  return {
+    domain: message.domain,
+    hitsAddend: message.hitsAddend,
+    descriptors: message.descriptors.map((descriptor): Descriptor => {
+      const unit = descriptor.limit && unitOf(descriptor.limit.unit);
+      return {
+        entries: descriptor.entries.map(({ key, value }) => ({ key, value })),
+        override:
+          descriptor.limit && unit
+            ? { requests: descriptor.limit.requestsPerUnit, unit }
+            : undefined,
+        hits:
+          descriptor.hitsAddend === null
+            ? undefined
+            : Math.min(Number(descriptor.hitsAddend.value), MAX_HITS),
+        giveBack: descriptor.isNegativeHits,
+      };
+    }),
+  };
+}
+
+type Seen = EnvoyRequest | 'refused';
+
+function ours(bytes: Uint8Array): Seen {
+  try {
+    return decodeRequest(Buffer.from(bytes), BOUNDS);
+  } catch (error) {
+    if (error instanceof RequestError) return 'refused';
+    throw error;
+  }
+}
+
+function theirs(bytes: Uint8Array): Seen {
+  try {
+    return generated(bytes);
+  } catch {
+    return 'refused';
+  }
+}
+
+const text = fc.string({ unit: 'binary', maxLength: 20 });
+const uint32 = fc.oneof(fc.nat(20), fc.integer({ min: 0, max: 0xffffffff }));
+
+const requests = fc.record(
+  {
+    domain: text,
+    hitsAddend: uint32,
+    descriptors: fc.array(
+      fc.record(
+        {
+          entries: fc.array(fc.record({ key: text, value: text }, { requiredKeys: [] }), {
+            maxLength: 4,
+          }),
+          limit: fc.record(
+            { requestsPerUnit: uint32, unit: fc.integer({ min: -3, max: 300 }) },
+            { requiredKeys: [] },
+          ),
+          hitsAddend: fc.record(
+            {
+              value: fc
+                .bigInt({ min: 0n, max: 2n ** 64n - 1n })
+                .map((value) => ({
+                  low: Number(value & 0xffffffffn) | 0,
+                  high: Number(value >> 32n) | 0,
+                  unsigned: true,
+                })),
+            },
+            { requiredKeys: [] },
+          ),
+          isNegativeHits: fc.boolean(),
+        },
+        { requiredKeys: [] },
+      ),
+      { maxLength: 5 },
+    ),
+  },
+  { requiredKeys: [] },
+);
+
+const json: fc.Arbitrary<JsonValue> = fc.letrec<{ value: JsonValue }>((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small' },
+    fc.constant(null),
+    fc.boolean(),
+    fc.double({ noNaN: true }),
+    text,
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(text, tie('value'), { maxKeys: 3 }),
+  ),
+})).value;
+
+const responses: fc.Arbitrary<EnvoyResponse> = fc.record({
+  overallCode: fc.constantFrom(1 as const, 2 as const),
+  statuses: fc.array(
+    fc.record({
+      code: fc.constantFrom(1 as const, 2 as const),
+      currentLimit: fc.option(fc.record({ requestsPerUnit: uint32, unit: fc.nat(7), name: text }), {
+        nil: undefined,
+      }),
+      limitRemaining: uint32,
+      secondsUntilReset: fc.oneof(fc.nat(100), fc.nat(2 ** 31 - 1)),
+    }),
+    { maxLength: 130 },
+  ),
+  headers: fc.array(fc.record({ key: text, value: text }), { maxLength: 4 }),
+  dynamicMetadata: fc.option(fc.dictionary(text, json, { maxKeys: 4 }), { nil: undefined }),
+});
+
+/** One edit of a message: a byte changed, bytes left out, put in, or doubled. */
+function mutate(bytes: Uint8Array, edits: readonly (readonly [number, number, number])[]): Buffer {
+  let mutated = Buffer.from(bytes);
+  for (const [kind, where, value] of edits) {
+    const at = mutated.length === 0 ? 0 : where % mutated.length;
+    const head = mutated.subarray(0, at);
+    const tail = mutated.subarray(at);
+    if (kind === 0 && mutated.length > 0) mutated[at] = value;
+    else if (kind === 1) mutated = Buffer.concat([head, tail.subarray(1 + (value % 4))]);
+    else if (kind === 2) mutated = Buffer.concat([head, Buffer.from([value]), tail]);
+    else if (kind === 3) mutated = Buffer.from(head);
+    else mutated = Buffer.concat([head, tail, tail]);
+  }
+  return mutated;
+}
+
+const edits = fc.array(fc.tuple(fc.nat(4), fc.nat(), fc.nat(255)), { minLength: 1, maxLength: 4 });
+
+describe("the codec of Envoy's messages", () => {
+  const runs = { numRuns: 2000, seed: 8081 };
+
+  it('reads what a generated codec writes', () => {
+    fc.assert(
+      fc.property(requests, (request) => {
+        const bytes = RequestType.encode(RequestType.create(request)).finish();
+        expect(ours(bytes)).to.deep.equal(generated(bytes));
+      }),
+      runs,
+    );
+  });
+
+  it('reads mutated messages as a generated codec does, or refuses them alike', () => {
+    fc.assert(
+      fc.property(requests, edits, (request, changes) => {
+        const bytes = mutate(RequestType.encode(RequestType.create(request)).finish(), changes);
+        expect(ours(bytes)).to.deep.equal(theirs(bytes));
+      }),
+      { numRuns: 20_000, seed: 8081 },
+    );
+  }).timeout(30_000);
+
+  it('never fails otherwise than by refusing, whatever the bytes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 64 }), (bytes) => {
+        ours(bytes);
+      }),
+      { numRuns: 20_000, seed: 8081 },
+    );
+  });
+
+  it('writes the very bytes that a generated codec writes', () => {
+    fc.assert(
+      fc.property(responses, (response) => {
+        const { statuses, headers, dynamicMetadata } = response;
+        const object = {
+          overallCode: response.overallCode,
+          statuses: statuses.map((status) => ({
+            code: status.code,
+            ...(status.currentLimit && {
+              currentLimit: nonZero(status.currentLimit as unknown as Record<string, unknown>),
+            }),
+            ...nonZero({ limitRemaining: status.limitRemaining }),
+            ...(status.secondsUntilReset > 0 && {
+              durationUntilReset: { seconds: status.secondsUntilReset },
+            }),
+          })),
+          responseHeadersToAdd: headers,
+          ...(dynamicMetadata && { dynamicMetadata: struct(dynamicMetadata) }),
+        };
+        const expected = ResponseType.encode(ResponseType.create(object)).finish();
+        expect(encodeResponse(response).equals(expected)).to.equal(true);
+      }),
+      { numRuns: 500, seed: 8081 },
+    );
+  });
+});
+
+function nonZero(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).filter(([, value]) => value !== 0 && value !== ''),
+  );
+}
+
+function struct(object: Readonly<Record<string, JsonValue>>): object {
+  const fields = Object.create(null) as Record<string, unknown>;
+  for (const [key, value] of Object.entries(object)) fields[key] = wrapped(value);
+  return { fields };
+}
+
+function wrapped(value: JsonValue): object {
+  if (value === null) return { nullValue: 0 };
+  if (typeof value === 'number') return { numberValue: value };
+  if (typeof value === 'string') return { stringValue: value };
+  if (typeof value === 'boolean') return { boolValue: value };
+  if (Array.isArray(value)) return { listValue: { values: value.map(wrapped) } };
+  return { structValue: struct(value as Record<string, JsonValue>) };
+}
