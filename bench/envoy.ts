@@ -20,7 +20,7 @@ descriptors:
   - key: endpoint
     descriptors:
       - key: user
-        rate_limit: { algorithm: token_bucket, unit: second, requests_per_unit: 5, burst: 10 }
+        rate_limit: { algorithm: token_bucket, unit: second, requests_per_unit: 1, burst: 5 }
 `;
 
 const binary = findEnvoy();

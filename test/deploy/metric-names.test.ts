@@ -1,0 +1,36 @@
+import { expect } from 'chai';
+import { readFileSync } from 'node:fs';
+import { Metrics } from '../../src/metrics.js';
+
+const FILES = ['deploy/prometheus/alerts.yml', 'deploy/grafana/weir.json'];
+
+/** The metrics that a scrape announces, each with the names of its series. */
+async function servedNames(): Promise<Set<string>> {
+  const metrics = new Metrics({
+    version: '1.0.0',
+    store: 'memory',
+    nearLimitRatio: 0.8,
+    detailedMaxSeries: 10,
+    nowMs: () => 1_700_000_000_000,
+  });
+  const names = new Set<string>();
+  for (const [, name = '', type = ''] of (await metrics.exposition(undefined)).body.matchAll(
+    /^# TYPE (\S+) (\S+)$/gm,
+  )) {
+    names.add(name);
+    if (type === 'histogram')
+      for (const end of ['bucket', 'sum', 'count']) names.add(`${name}_${end}`);
+  }
+  return names;
+}
+
+describe('alerts and dashboard', () => {
+  for (const file of FILES) {
+    it(`${file} asks for metrics that are served`, async () => {
+      const served = await servedNames();
+      const asked = readFileSync(file, 'utf8').match(/\b(?:weir|process|nodejs)_[a-z_]+/g) ?? [];
+      expect(asked).to.not.be.empty;
+      expect(asked.filter((name) => !served.has(name))).to.deep.equal([]);
+    });
+  }
+});
