@@ -20,7 +20,13 @@ export interface Algorithm<State extends Counter> {
   readonly letter: string;
   /** A counter as untouched. */
   create(limit: Limit, nowUs: number): State;
-  /** Brings a stored state up to now: drops what has left, refills, mends an implausible clock. */
+  /** Makes `to` what `from` is; lists are shared. A change of one of them is copied to the other at once. */
+  copy(from: State, to: State): void;
+  /**
+   * Brings a stored state up to now: drops what has left, refills, mends an implausible clock. Changes
+   * no list: what is looked at and not changed stays as it was stored, here and in Redis, so that both
+   * see the same when the clock steps back.
+   */
   load(state: State, limit: Limit, nowUs: number): void;
   /**
    * Adds hits, saturating at what the algorithm keeps of a debt (at most one further window's worth).

@@ -9,7 +9,7 @@ if value and #value == 12 then
   local storedWindow, used = unpackValues('<I4d', value)
   -- One window ahead is a clock that stepped back: that window goes on. More is implausible.
   if (storedWindow == window or storedWindow == window + 1)
-    and used >= 0 and used <= MAX_HITS and used == floor(used) then
+    and used > 0 and used <= MAX_HITS and used == floor(used) then
     state.window, state.used, state.stored = storedWindow, used, true
   end
 end

@@ -17,10 +17,15 @@ export const fixedWindow: Algorithm<FixedWindowState> = {
     return { used: 0, window: Math.floor(nowUs / limit.windowUs) };
   },
 
+  copy(from, to) {
+    to.used = from.used;
+    to.window = from.window;
+  },
+
   load(state, limit, nowUs) {
     const window = Math.floor(nowUs / limit.windowUs);
     // One window ahead is a clock that stepped back: that window goes on. More is implausible.
-    if (state.window === window || state.window === window + 1) return;
+    if (state.used > 0 && (state.window === window || state.window === window + 1)) return;
     state.window = window;
     state.used = 0;
   },

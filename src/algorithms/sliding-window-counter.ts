@@ -23,12 +23,21 @@ export const slidingWindowCounter: Algorithm<SlidingWindowCounterState> = {
     return { used: 0, first: 0, lasts: [], hits: [], head: 0 };
   },
 
+  copy(from, to) {
+    to.used = from.used;
+    to.first = from.first;
+    to.lasts = from.lasts;
+    to.hits = from.hits;
+    to.head = from.head;
+  },
+
   load(state, limit, nowUs) {
-    const last = state.lasts.at(-1);
+    const last = newestTime(state);
     if (last === undefined) return;
     // Everything has left, or the newest is further ahead than a clock steps back.
     if (last <= nowUs - limit.windowUs || last > nowUs + limit.windowUs) {
-      clear(state);
+      state.used = 0;
+      state.head = state.lasts.length;
       return;
     }
     const edge = Math.max(nowUs, last) - limit.windowUs;
@@ -36,13 +45,13 @@ export const slidingWindowCounter: Algorithm<SlidingWindowCounterState> = {
       state.used -= state.hits[state.head] ?? 0;
       state.head++;
     }
-    forgetLeft(state);
   },
 
   take(state, limit, hits, nowUs) {
-    const time = Math.max(nowUs, state.lasts.at(-1) ?? nowUs);
+    const time = Math.max(nowUs, newestTime(state) ?? nowUs);
     const added = Math.min(hits, 2 * limit.requests - state.used);
     if (added <= 0) return time;
+    forgetLeft(state);
     state.used += added;
     const newest = state.lasts.length - 1;
     if (newest >= state.head && time - state.first <= limit.precisionUs) {
@@ -68,8 +77,7 @@ export const slidingWindowCounter: Algorithm<SlidingWindowCounterState> = {
       left -= oldest;
       state.head++;
     }
-    if (state.used === 0) clear(state);
-    else forgetLeft(state);
+    forgetLeft(state);
   },
 
   undo(state, limit, hits, mark) {
@@ -95,7 +103,7 @@ export const slidingWindowCounter: Algorithm<SlidingWindowCounterState> = {
   },
 
   resetUs(state, limit, nowUs) {
-    const last = state.lasts.at(-1);
+    const last = newestTime(state);
     return last === undefined ? 0 : last + limit.windowUs - nowUs;
   },
 
@@ -108,10 +116,15 @@ export const slidingWindowCounter: Algorithm<SlidingWindowCounterState> = {
   },
 
   untouchedAtUs(state, limit, nowUs) {
-    const last = state.lasts.at(-1);
+    const last = newestTime(state);
     return last === undefined ? nowUs : last + limit.windowUs;
   },
 };
+
+/** Undefined when the counter is as untouched. */
+function newestTime(state: SlidingWindowCounterState): number | undefined {
+  return state.head < state.lasts.length ? state.lasts.at(-1) : undefined;
+}
 
 function clear(state: SlidingWindowCounterState): void {
   state.used = 0;
@@ -123,6 +136,7 @@ function clear(state: SlidingWindowCounterState): void {
 
 /** Moves the runs to the front when most places are of the past: constant work per run. */
 function forgetLeft(state: SlidingWindowCounterState): void {
+  if (state.used === 0) clear(state);
   if (state.head < 32 || state.head * 2 < state.lasts.length) return;
   state.lasts.splice(0, state.head);
   state.hits.splice(0, state.head);

@@ -126,9 +126,9 @@ elseif mode == UNDO then
       state.drop = 0
     end
     -- From the newest on: what a hit leaves behind is taken off the running totals of later entries.
-    local i = call('LLEN', key) - 1
-    while i >= 0 and left > 0 do
-      local entry = call('LINDEX', key, i)
+    local place = call('LLEN', key) - 1
+    while place >= 0 and left > 0 do
+      local entry = call('LINDEX', key, place)
       if #entry ~= 21 then
         break
       end
@@ -140,17 +140,18 @@ elseif mode == UNDO then
         local undone = min(left, entryHits)
         left = left - undone
         state.used = state.used - undone
-        for later = i + 1, call('LLEN', key) - 1 do
+        for later = place + 1, call('LLEN', key) - 1 do
           local laterTime, laterTotal, laterHits = unpackValues('<I7I7I7', call('LINDEX', key, later))
           call('LSET', key, later, pack('<I7I7I7', laterTime, (laterTotal - undone) % TOTALS, laterHits))
         end
-        call('LSET', key, i, pack('<I7I7I7', entryTime, (entryTotal - undone) % TOTALS, entryHits - undone))
+        local rest = pack('<I7I7I7', entryTime, (entryTotal - undone) % TOTALS, entryHits - undone)
+        call('LSET', key, place, rest)
         if entryHits == undone then
-          call('LSET', key, i, '')
+          call('LSET', key, place, '')
           call('LREM', key, 1, '')
         end
       end
-      i = i - 1
+      place = place - 1
     end
     local newest, oldest = call('LINDEX', key, -1), call('LINDEX', key, 0)
     if newest and #newest == 21 and #oldest == 21 then
@@ -169,6 +170,9 @@ else
     state.added = state.added + added
   end
   mark = state.time
+end
+if state.added == 0 then
+  state.time = max(nowUs, state.last or nowUs)
 end
 
 -- [save]

@@ -18,12 +18,20 @@ export const slidingWindow: Algorithm<SlidingWindowState> = {
     return { used: 0, times: [], hits: [], head: 0 };
   },
 
+  copy(from, to) {
+    to.used = from.used;
+    to.times = from.times;
+    to.hits = from.hits;
+    to.head = from.head;
+  },
+
   load(state, limit, nowUs) {
-    const last = state.times.at(-1);
+    const last = newestTime(state);
     if (last === undefined) return;
     // Everything has left, or the newest is further ahead than a clock steps back.
     if (last <= nowUs - limit.windowUs || last > nowUs + limit.windowUs) {
-      clear(state);
+      state.used = 0;
+      state.head = state.times.length;
       return;
     }
     const edge = Math.max(nowUs, last) - limit.windowUs;
@@ -31,16 +39,16 @@ export const slidingWindow: Algorithm<SlidingWindowState> = {
       state.used -= state.hits[state.head] ?? 0;
       state.head++;
     }
-    forgetLeft(state);
   },
 
   take(state, limit, hits, nowUs) {
-    const last = state.times.at(-1) ?? nowUs;
-    const time = Math.max(nowUs, last);
+    const last = newestTime(state);
+    const time = last === undefined ? nowUs : Math.max(nowUs, last);
     const added = Math.min(hits, 2 * limit.requests - state.used);
     if (added <= 0) return time;
+    forgetLeft(state);
     state.used += added;
-    if (state.head < state.times.length && last === time) {
+    if (last === time) {
       const newest = state.hits.length - 1;
       state.hits[newest] = (state.hits[newest] ?? 0) + added;
     } else {
@@ -62,8 +70,7 @@ export const slidingWindow: Algorithm<SlidingWindowState> = {
       left -= oldest;
       state.head++;
     }
-    if (state.used === 0) clear(state);
-    else forgetLeft(state);
+    forgetLeft(state);
   },
 
   undo(state, _limit, hits, mark) {
@@ -86,7 +93,7 @@ export const slidingWindow: Algorithm<SlidingWindowState> = {
   },
 
   resetUs(state, limit, nowUs) {
-    const last = state.times.at(-1);
+    const last = newestTime(state);
     return last === undefined ? 0 : last + limit.windowUs - nowUs;
   },
 
@@ -99,10 +106,15 @@ export const slidingWindow: Algorithm<SlidingWindowState> = {
   },
 
   untouchedAtUs(state, limit, nowUs) {
-    const last = state.times.at(-1);
+    const last = newestTime(state);
     return last === undefined ? nowUs : last + limit.windowUs;
   },
 };
+
+/** Undefined when the counter is as untouched. */
+function newestTime(state: SlidingWindowState): number | undefined {
+  return state.head < state.times.length ? state.times.at(-1) : undefined;
+}
 
 function clear(state: SlidingWindowState): void {
   state.used = 0;
@@ -113,6 +125,7 @@ function clear(state: SlidingWindowState): void {
 
 /** Moves the entries to the front when most places are of the past: constant work per entry. */
 function forgetLeft(state: SlidingWindowState): void {
+  if (state.used === 0) clear(state);
   if (state.head < 32 || state.head * 2 < state.times.length) return;
   state.times.splice(0, state.head);
   state.hits.splice(0, state.head);

@@ -17,15 +17,15 @@ if value and #value == 20 then
     end
     local elapsed = nowUs - at
     if elapsed > 0 then
-      local perUs = requests * PARTS / windowUs
-      local refill = perUs > 0 and floor(elapsed * perUs) or 0
+      local rate = requests * PARTS
+      local refill = floor(elapsed * rate / windowUs)
       -- A limit of 0 never refills; what an earlier number left behind goes after one window.
-      if refill >= level or (perUs == 0 and elapsed >= windowUs) then
+      if refill >= level or (rate == 0 and elapsed >= windowUs) then
         level = 0
         at = nowUs
       elseif refill > 0 then
         level = level - refill
-        at = min(at + ceil(refill / perUs), nowUs)
+        at = min(at + ceil(refill * windowUs / rate), nowUs)
       end
     end
     state.level, state.at, state.used = level, at, ceil(level / PARTS)
@@ -37,15 +37,15 @@ if value and #value == 20 then
 end
 
 -- [judge]
-local perUs = requests * PARTS / windowUs
+local rate = requests * PARTS
 local excess = state.level
 resetUs = 0
 if excess > 0 then
   -- The fewest µs after which the load refills so many parts; its rounding is repeated, not guessed.
   local elapsed = windowUs
-  if perUs > 0 then
-    elapsed = ceil(excess / perUs)
-    if floor(elapsed * perUs) < excess then
+  if rate > 0 then
+    elapsed = ceil(excess * windowUs / rate)
+    if floor(elapsed * rate / windowUs) < excess then
       elapsed = elapsed + 1
     end
     elapsed = min(elapsed, MOST_US)
@@ -56,9 +56,9 @@ if retry then
   excess = state.level - (capacity - wanted) * PARTS
   if excess > 0 then
     local elapsed = windowUs
-    if perUs > 0 then
-      elapsed = ceil(excess / perUs)
-      if floor(elapsed * perUs) < excess then
+    if rate > 0 then
+      elapsed = ceil(excess * windowUs / rate)
+      if floor(elapsed * rate / windowUs) < excess then
         elapsed = elapsed + 1
       end
       elapsed = min(elapsed, MOST_US)

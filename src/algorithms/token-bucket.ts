@@ -25,20 +25,26 @@ export const tokenBucket: Algorithm<TokenBucketState> = {
     return { used: 0, level: 0, at: nowUs };
   },
 
+  copy(from, to) {
+    to.used = from.used;
+    to.level = from.level;
+    to.at = from.at;
+  },
+
   load(state, limit, nowUs) {
     // A time further ahead than a clock steps back is not believed; what was used still is.
     if (state.at > nowUs + limit.windowUs || state.level <= 0) state.at = nowUs;
     const elapsed = nowUs - state.at;
     if (elapsed <= 0) return;
-    const perUs = (limit.requests * PARTS) / limit.windowUs;
-    const refill = perUs > 0 ? Math.floor(elapsed * perUs) : 0;
+    const rate = limit.requests * PARTS;
+    const refill = Math.floor((elapsed * rate) / limit.windowUs);
     // A limit of 0 never refills; what an earlier number left behind goes after one window.
-    if (refill >= state.level || (perUs === 0 && elapsed >= limit.windowUs)) {
+    if (refill >= state.level || (rate === 0 && elapsed >= limit.windowUs)) {
       state.level = 0;
       state.at = nowUs;
     } else if (refill > 0) {
       state.level -= refill;
-      state.at = Math.min(state.at + Math.ceil(refill / perUs), nowUs);
+      state.at = Math.min(state.at + Math.ceil((refill * limit.windowUs) / rate), nowUs);
     }
     state.used = Math.ceil(state.level / PARTS);
   },
@@ -77,8 +83,9 @@ export const tokenBucket: Algorithm<TokenBucketState> = {
 
 /** The fewest µs after which `load` refills so many parts; its rounding is repeated, not guessed. */
 function drainUs(parts: number, limit: Limit): number {
-  const perUs = (limit.requests * PARTS) / limit.windowUs;
-  if (perUs === 0) return limit.windowUs;
-  const elapsed = Math.ceil(parts / perUs);
-  return Math.min(Math.floor(elapsed * perUs) < parts ? elapsed + 1 : elapsed, MOST_US);
+  const rate = limit.requests * PARTS;
+  if (rate === 0) return limit.windowUs;
+  const elapsed = Math.ceil((parts * limit.windowUs) / rate);
+  const refill = Math.floor((elapsed * rate) / limit.windowUs);
+  return Math.min(refill < parts ? elapsed + 1 : elapsed, MOST_US);
 }

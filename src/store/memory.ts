@@ -23,6 +23,9 @@ export interface MemoryStoreOptions {
 interface Kept {
   readonly key: string;
   readonly algorithm: Algorithm<Counter>;
+  /** As it was when last changed. */
+  readonly stored: Counter;
+  /** Brought up to the time of the batch. */
   readonly state: Counter;
   untouchedAtUs: number;
   /** The batch for which `state` was loaded. */
@@ -103,7 +106,7 @@ export class MemoryStore implements Store {
       const charge = charges[i];
       const counter = this.found[i];
       if (charge === undefined || counter === undefined) continue;
-      const { limit, mode } = charge;
+      const { limit } = charge;
       const { algorithm, state } = counter;
       const fitted = this.fitting[i] === true;
       const wanted = this.wanted[i] ?? 0;
@@ -120,7 +123,6 @@ export class MemoryStore implements Store {
         retryAfterUs,
         mark: this.marks[i] ?? 0,
       };
-      if (mode !== 'peek') counter.untouchedAtUs = algorithm.untouchedAtUs(state, limit, nowUs);
     }
   }
 
@@ -136,6 +138,7 @@ export class MemoryStore implements Store {
       const counter = this.find(charge, charges, i, nowUs);
       if (counter.batch !== batch) {
         counter.batch = batch;
+        counter.algorithm.copy(counter.stored, counter.state);
         counter.algorithm.load(counter.state, limit, nowUs);
       }
       const wanted = hits + counter.pending;
@@ -167,6 +170,7 @@ export class MemoryStore implements Store {
     const counter: Kept = {
       key: charge.key,
       algorithm,
+      stored: algorithm.create(charge.limit, nowUs),
       state: algorithm.create(charge.limit, nowUs),
       untouchedAtUs: nowUs,
       batch: 0,
@@ -217,8 +221,11 @@ function apply(
   const { hits, limit, mode, mark } = charge;
   const { algorithm, state } = counter;
   if (hits === 0 || !isTaken(charge, fitted, refused)) return 0;
-  if (mode !== 'give_back') return algorithm.take(state, limit, hits, nowUs);
-  if (mark === undefined) algorithm.giveBack(state, hits);
+  let taken = 0;
+  if (mode !== 'give_back') taken = algorithm.take(state, limit, hits, nowUs);
+  else if (mark === undefined) algorithm.giveBack(state, hits);
   else algorithm.undo(state, limit, hits, mark);
-  return 0;
+  algorithm.copy(state, counter.stored);
+  counter.untouchedAtUs = algorithm.untouchedAtUs(state, limit, nowUs);
+  return taken;
 }
