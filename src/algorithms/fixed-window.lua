@@ -39,4 +39,6 @@ elseif state.used > 0 then
   local startUs = state.window * windowUs
   local ttlUs = startUs + windowUs - max(nowUs, startUs) + min(1000000, windowUs / 2) + jitter
   call('SET', key, pack('<I4d', state.window, state.used), 'PX', ceil(ttlUs / 1000))
+else
+  call('UNLINK', key)
 end
