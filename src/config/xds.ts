@@ -20,7 +20,7 @@ const INVALID_ARGUMENT = 3;
  * is held back: so long, then twice as long, up to the other.
  */
 const FIRST_REFUSAL_DELAY_MS = 1000;
-const LONGEST_REFUSAL_DELAY_MS = 10_000;
+const LONGEST_REFUSAL_DELAY_MS = 5000;
 
 export interface XdsConfigSourceOptions {
   readonly settings: XdsSettings;
@@ -83,7 +83,7 @@ export class XdsConfigSource {
     return this.warnings;
   }
 
-  /** Why there is no stream now, for people; undefined while there is one. */
+  /** Why the last stream ended, for people; undefined once the server has answered on a new one. */
   get connectionFailure(): string | undefined {
     return this.failure;
   }
@@ -116,6 +116,7 @@ export class XdsConfigSource {
       const wire = (this.wire ??= loadXdsWire());
       const stream = openXdsStream(this.options.settings, wire, {
         onResponse: (response) => {
+          if (this.failures > 0) this.options.logger.info({}, 'the xDS server answers again');
           this.failures = 0;
           this.failure = undefined;
           this.answer(response, readResources(wire, response.resources));
@@ -125,7 +126,6 @@ export class XdsConfigSource {
         },
       });
       this.stream = stream;
-      this.failure = undefined;
       // Without a version, whatever was in force: a server that was restarted may count its versions
       // from 1 again, and would keep rules to itself that are new under an old number.
       this.say(stream, '', undefined);
