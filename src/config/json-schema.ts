@@ -31,11 +31,15 @@ export function configJsonSchema(): JsonObject {
 }
 
 function placeSchema(place: PlaceName, fields: Fields): JsonObject {
-  const properties = Object.entries(fields).map(([name, field]) => [name, fieldSchema(field)]);
+  const required = REQUIRED[place];
+  const properties = Object.entries(fields).map(([name, field]) => [
+    name,
+    { ...fieldSchema(field), ...(required.includes(name) ? { minLength: 1 } : {}) },
+  ]);
   return {
     type: 'object',
     properties: Object.fromEntries(properties) as JsonObject,
-    required: REQUIRED[place],
+    required,
     additionalProperties: false,
     ...(place === 'descriptor' ? { not: { required: ['rate_limit', 'rate_limits'] } } : {}),
     ...(place === 'rate_limit' ? { anyOf: UNIT_OR_UNLIMITED } : {}),
@@ -75,7 +79,7 @@ function valueSchema(field: Field): JsonObject {
 /** An enum, so that editors offer the choices; in any case, also a pattern for the other spellings. */
 function choiceSchema(choices: readonly string[], anyCase: boolean): JsonObject {
   if (!anyCase) return { enum: choices };
-  const pattern = choices.map((each) => [...each].map(eitherCase).join('')).join('|');
+  const pattern = choices.map((each) => Array.from(each, eitherCase).join('')).join('|');
   return { anyOf: [{ enum: choices }, { type: 'string', pattern: `^(${pattern})$` }] };
 }
 

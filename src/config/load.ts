@@ -196,6 +196,8 @@ class FileLoader {
     const shareThreshold = reader.flag('share_threshold') ?? false;
     if (shareThreshold && value?.includes('*') !== true) {
       reader.refuse('share_threshold', 'needs a value with a wildcard (`*`)');
+    } else if (shareThreshold && key.includes('*')) {
+      reader.warn('share_threshold', 'has no effect where the key itself is a pattern');
     }
     const rule: RuleDefinition = {
       key,

@@ -109,7 +109,7 @@ export class SourceFile {
   /** The map that the node is, or undefined. */
   asMap(node: SourceNode): YAMLMap | undefined {
     const real = this.follow(node);
-    return isMap(real) ? (real as YAMLMap) : undefined;
+    return isMap(real) ? real : undefined;
   }
 
   /** The list's items, or undefined when the node is no list. */
@@ -210,12 +210,12 @@ function isMergeKey(node: unknown): boolean {
 }
 
 function scalarText(node: Node): string {
-  return isScalar(node) ? String(node.value ?? '') : '';
+  return isScalar(node) && typeof node.value === 'string' ? node.value : '';
 }
 
 /**
  * Finds what each alias stands for, in one walk (the library's own way walks once per alias), and
- * looks at the tags on the way. Undefined when an alias names nothing.
+ * looks at the tags on the way. Undefined when something is wrong.
  */
 function resolveAliases(
   document: Document,
@@ -224,10 +224,9 @@ function resolveAliases(
 ): Map<Alias, Node> | undefined {
   const anchors = new Map<string, Node>();
   const aliases = new Map<Alias, Node>();
-  let broken = false;
+  const problems: Problem[] = [];
   const refuse = (node: Node, message: string): void => {
-    broken = true;
-    report({ ...at(node.range?.[0] ?? 0), path: '', message });
+    problems.push({ ...at(node.range?.[0] ?? 0), path: '', message });
   };
   visit(document, {
     Node(_key, node) {
@@ -244,5 +243,6 @@ function resolveAliases(
       }
     },
   });
-  return broken ? undefined : aliases;
+  problems.forEach(report);
+  return problems.length > 0 ? undefined : aliases;
 }

@@ -130,14 +130,14 @@ export class ConfigWatcher {
   }
 
   private async lookUntilCalm(): Promise<void> {
-    do {
-      this.again = false;
-      try {
-        await this.look();
-      } catch (error) {
-        this.options.logger.error({ err: error }, 'the configuration could not be looked at');
-      }
-    } while (this.again && !this.stopped);
+    try {
+      await this.look();
+    } catch (error) {
+      this.options.logger.error({ err: error }, 'the configuration could not be looked at');
+    }
+    if (!this.again || this.stopped) return;
+    this.again = false;
+    await this.lookUntilCalm();
   }
 
   private async look(): Promise<void> {

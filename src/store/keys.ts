@@ -49,13 +49,13 @@ export function ruleKeyPart(
   const keyIsPattern = key.includes('*');
   const exact = value !== undefined && !value.includes('*');
   if (keyIsPattern) return { text: '', complete: false, keyIsPattern };
+  if (rule.shareThreshold && value !== undefined && !exact) {
+    return { text: sharedPart(key, value, rule.hashValue), complete: true, keyIsPattern };
+  }
   if (rule.hashValue) {
     return exact
       ? { text: secretPart(key, value), complete: true, keyIsPattern }
       : { text: `|${escapeKey(key)}#`, complete: false, keyIsPattern };
-  }
-  if (rule.shareThreshold && value !== undefined) {
-    return { text: sharedPart(key, value), complete: true, keyIsPattern };
   }
   if (exact) return { text: plainPart(key, value), complete: true, keyIsPattern };
   return { text: `|${escapeKey(key)}=`, complete: false, keyIsPattern };
@@ -115,8 +115,8 @@ function secretPart(key: string, value: string): string {
   return `|${escapeKey(key)}#${digest(value)}`;
 }
 
-function sharedPart(key: string, pattern: string): string {
-  return pattern.length > MAX_VALUE_LENGTH
+function sharedPart(key: string, pattern: string, secret: boolean): string {
+  return secret || pattern.length > MAX_VALUE_LENGTH
     ? `|${escapeKey(key)}~@${digest(pattern)}`
     : `|${escapeKey(key)}~${escapeKey(pattern)}`;
 }
