@@ -118,7 +118,7 @@ function read(file: string | undefined): Buffer | null {
 
 function toOptions({ tls, maxMessageBytes }: XdsSettings): ChannelOptions {
   return {
-    // Shared connections would keep a back-off of their own, up to 2 min, from one stream to the next.
+    // Each stream has a connection of its own; nothing of a failed one is carried over to the next.
     'grpc.use_local_subchannel_pool': 1,
     'grpc.keepalive_time_ms': KEEPALIVE_MS,
     'grpc.keepalive_timeout_ms': KEEPALIVE_TIMEOUT_MS,
