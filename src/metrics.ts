@@ -101,10 +101,13 @@ export class Metrics implements StoreObserver {
     scriptReloads: 0,
     denyCacheHits: 0,
     memoryOverflows: 0,
+    undoFailures: 0,
     rejectedConfigs: 0,
   };
   private breaker = 0;
   private skew = 0;
+  private evictionPolicyUnsafe = 0;
+  private evictedKeys = 0;
   private lastReloadSuccess = 0;
   private snapshot: Snapshot | undefined;
 
@@ -187,6 +190,15 @@ export class Metrics implements StoreObserver {
 
   memoryOverflow(): void {
     this.counts.memoryOverflows++;
+  }
+
+  undoFailed(): void {
+    this.counts.undoFailures++;
+  }
+
+  evictionSeen(policyUnsafe: boolean, evictedKeys: number): void {
+    this.evictionPolicyUnsafe = policyUnsafe ? 1 : 0;
+    this.evictedKeys = evictedKeys;
   }
 
   /** A snapshot is in use. Its rules exist at 0 from here on; rules of the same name go on counting. */
@@ -307,6 +319,21 @@ export class Metrics implements StoreObserver {
       'weir_memory_overflows_total',
       'Counters that memory had no place for.',
       counts.memoryOverflows,
+    );
+    yield count(
+      'weir_undo_failures_total',
+      'Refused requests over several nodes of which one did not say that it took its hits back.',
+      counts.undoFailures,
+    );
+    yield one(
+      'weir_redis_eviction_policy_unsafe',
+      'Whether the maxmemory-policy of Redis lets it evict counters, and so forget limits.',
+      this.evictionPolicyUnsafe,
+    );
+    yield one(
+      'weir_redis_evicted_keys',
+      'Keys that Redis says it has evicted since it started.',
+      this.evictedKeys,
     );
     yield one(
       'weir_breaker_open',

@@ -425,6 +425,8 @@ descriptors:
     metrics.scriptReloaded();
     metrics.denyCacheHit();
     metrics.memoryOverflow();
+    metrics.undoFailed();
+    metrics.evictionSeen(true, 17);
     metrics.deadlineExceeded();
     const { body } = await metrics.exposition(undefined);
     for (const line of [
@@ -438,6 +440,9 @@ descriptors:
       'weir_script_reloads_total 1',
       'weir_deny_cache_hits_total 1',
       'weir_memory_overflows_total 1',
+      'weir_undo_failures_total 1',
+      'weir_redis_eviction_policy_unsafe 1',
+      'weir_redis_evicted_keys 17',
       'weir_deadline_exceeded_total 1',
     ]) {
       expect(body).to.include(line + '\n');

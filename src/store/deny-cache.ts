@@ -154,7 +154,7 @@ export class DenyCache implements Gate, SettleWatcher {
 
   private rotate(nowMs: number): void {
     if (nowMs - this.rotatedMs < LIFE_MS) return;
-    this.older = nowMs - this.rotatedMs < 2 * LIFE_MS ? this.recent : new Map();
+    this.older = nowMs - this.rotatedMs < 2 * LIFE_MS ? this.recent : new Map<string, Remembered>();
     this.recent = new Map();
     this.rotatedMs = nowMs;
   }

@@ -48,6 +48,8 @@ export interface GuardOptions {
   readonly logger: Logger;
   /** Beginning of the key that probes write, such as CACHE_KEY_PREFIX. */
   readonly keyPrefix: string;
+  /** In a cluster: a hash tag that puts the probe's key into a slot of this node. */
+  readonly probeTag?: () => string;
   /** Which Redis this is, in the log. */
   readonly name: string;
   /** Monotonic, in ms; `performance.now`. */
@@ -69,17 +71,8 @@ export class Guard implements Gate, SettleWatcher {
   private lastAnswerMs = -Infinity;
   private lastLogMs = -Infinity;
   private closedMs = -Infinity;
-  private readonly probeCharge: Charge;
 
-  constructor(private readonly options: GuardOptions) {
-    this.probeCharge = {
-      limit: PROBE_LIMIT,
-      key: `${options.keyPrefix}${PROBE_LIMIT.keyHead}!probe`,
-      hits: 1,
-      role: 'enforced',
-      mode: 'record',
-    };
-  }
+  constructor(private readonly options: GuardOptions) {}
 
   get state(): GuardState {
     const failure = this.lastFailure;
@@ -198,13 +191,20 @@ export class Guard implements Gate, SettleWatcher {
     this.probeDelayMs = Math.min(PROBE_INTERVAL_MS, this.probeDelayMs * 2);
   }
 
+  private probeCharge(): Charge {
+    const { keyPrefix, probeTag } = this.options;
+    const tag = probeTag?.() ?? '';
+    const key = `${keyPrefix}${PROBE_LIMIT.keyHead}!probe${tag === '' ? '' : `{${tag}}`}`;
+    return { limit: PROBE_LIMIT, key, hits: 1, role: 'enforced', mode: 'record' };
+  }
+
   /** Takes a hit on a key of our own: a look would not notice a full or read-only Redis. */
   private probe(): void {
     if (this.probing) return;
     this.probing = true;
     const sentMs = this.options.nowMs();
     let patience: NodeJS.Timeout | undefined = undefined;
-    const probe = new StoreRequest([this.probeCharge], sentMs + PROBE_PATIENCE_MS, (request) => {
+    const probe = new StoreRequest([this.probeCharge()], sentMs + PROBE_PATIENCE_MS, (request) => {
       clearTimeout(patience);
       this.probing = false;
       if (request.failure === undefined) {

@@ -136,4 +136,8 @@ export interface StoreObserver {
   denyCacheHit(): void;
   /** Memory had no place left for a new counter, which was decided without being kept. */
   memoryOverflow(): void;
+  /** An undo had no answer: hits of a refused request may stay counted until they leave by themselves. */
+  undoFailed(): void;
+  /** Redis may evict counters, by its maxmemory-policy; and how many keys it has evicted so far. */
+  evictionSeen(policyUnsafe: boolean, evictedKeys: number): void;
 }

@@ -57,6 +57,8 @@ export class CountingObserver implements StoreObserver {
   readonly breaker: boolean[] = [];
   denyHits = 0;
   overflows = 0;
+  undoFailures = 0;
+  readonly evictions: [boolean, number][] = [];
   reloads = 0;
   readonly skews: number[] = [];
 
@@ -83,6 +85,12 @@ export class CountingObserver implements StoreObserver {
   }
   memoryOverflow(): void {
     this.overflows++;
+  }
+  undoFailed(): void {
+    this.undoFailures++;
+  }
+  evictionSeen(policyUnsafe: boolean, evictedKeys: number): void {
+    this.evictions.push([policyUnsafe, evictedKeys]);
   }
 }
 
