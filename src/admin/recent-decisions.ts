@@ -126,7 +126,8 @@ class RuleRecord {
     else this.other.add(second, 1);
   }
 
-  activity(second: number): RuleActivity {
+  /** `since`: the second from which on anything could be seen. */
+  activity(second: number, since: number): RuleActivity {
     this.moveTo(second);
     const allowedBySecond = this.allowed.before(second);
     const rejectedBySecond = this.rejected.before(second);
@@ -134,7 +135,8 @@ class RuleRecord {
     const rejected = sum(rejectedBySecond);
     const other = sum(this.other.before(second));
     return {
-      rate: (allowed + rejected + other) / RECENT_SECONDS,
+      // A process that has just begun has not been idle before.
+      rate: (allowed + rejected + other) / Math.max(1, Math.min(RECENT_SECONDS, second - since)),
       rejectRatio: rejected === 0 ? 0 : rejected / (allowed + rejected),
       totals: { ...this.totals },
       allowedBySecond,
@@ -217,8 +219,11 @@ export class RecentDecisions {
   private strangerSecond = 0;
   private strangersNow = 0;
   private readonly requests = new RuleRecord();
+  private readonly since: number;
 
-  constructor(private readonly options: RecentDecisionsOptions) {}
+  constructor(private readonly options: RecentDecisionsOptions) {
+    this.since = this.second();
+  }
 
   /** Takes note of a decision. Never throws. */
   observe(decision: Decision): void {
@@ -246,14 +251,14 @@ export class RecentDecisions {
     }
   }
 
-  /** Of one rule; undefined when it is not in the configuration that decides now. */
+  /** Of one rule of the configuration that decides now. */
   activity(rule: Rule): RuleActivity {
-    return this.lookUp(rule).activity(Math.floor(this.options.nowMs() / 1000));
+    return this.lookUp(rule).activity(this.second(), this.since);
   }
 
   /** Of the process, in requests. `notTaken` are those that no rule matched. */
   overall(): RuleActivity {
-    return this.requests.activity(Math.floor(this.options.nowMs() / 1000));
+    return this.requests.activity(this.second(), this.since);
   }
 
   heaviest(rule: Rule, most: number): readonly HeavyValue[] {
@@ -281,6 +286,10 @@ export class RecentDecisions {
   /** What nothing limits, the latest first: a domain or a key is misspelt, or a rule is missing. */
   notLimited(): readonly Stranger[] {
     return [...this.strangers.values()].sort((a, b) => b.lastMs - a.lastMs);
+  }
+
+  private second(): number {
+    return Math.floor(this.options.nowMs() / 1000);
   }
 
   private observeRule(

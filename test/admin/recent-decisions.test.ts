@@ -29,8 +29,9 @@ describe('recent decisions', () => {
   const path = ruleNamed(compiled.rules, 'path=/pay');
 
   beforeEach(() => {
-    nowMs = 1_000_000_000;
+    nowMs = 999_940_000;
     recent = new RecentDecisions({ nowMs: () => nowMs });
+    nowMs += 60_000;
   });
 
   function ask(entries: string, fits: boolean, more: { retryAfterMs?: number } = {}): void {
