@@ -3,7 +3,7 @@
  * command line and passed on as `Logger`; no stage makes one of its own.
  */
 import { pino, type DestinationStream } from 'pino';
-import { PinoPretty } from 'pino-pretty';
+import { prettyFactory } from 'pino-pretty';
 import type { Logger } from './model.js';
 import type { Settings } from './settings.js';
 
@@ -30,16 +30,8 @@ export interface Log extends Logger {
  * once, so that nothing is lost when the process ends; to stderr, or where `destination` says.
  */
 export function createLog(settings: Settings['log'], destination?: DestinationStream): Log {
-  const out =
-    settings.format === 'json'
-      ? (destination ?? pino.destination({ dest: 2, sync: true }))
-      : PinoPretty({
-          destination: destination ?? 2,
-          sync: true,
-          colorize: destination === undefined && process.stderr.isTTY,
-          translateTime: 'SYS:yyyy-mm-dd HH:MM:ss.l',
-          ignore: 'pid,hostname',
-        });
+  const lines = destination ?? pino.destination({ dest: 2, sync: true });
+  const out = settings.format === 'json' ? lines : readable(lines, destination === undefined);
   const logger = pino(
     {
       level: settings.level,
@@ -50,7 +42,7 @@ export function createLog(settings: Settings['log'], destination?: DestinationSt
         paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`, `*.*.${field}`]),
         censor: '***',
       },
-      serializers: { err: pino.stdSerializers.err },
+      serializers: { err: describeError, error: describeError },
     },
     out,
   );
@@ -75,4 +67,28 @@ export function createLog(settings: Settings['log'], destination?: DestinationSt
       loud.info(fields, message);
     },
   };
+}
+
+/** Turns pino's lines into text for people. */
+function readable(destination: DestinationStream, maybeTerminal: boolean): DestinationStream {
+  const toText = prettyFactory({
+    colorize: maybeTerminal && process.stderr.isTTY,
+    translateTime: 'SYS:yyyy-mm-dd HH:MM:ss.l',
+  });
+  return {
+    write(line) {
+      destination.write(toText(line));
+    },
+  };
+}
+
+/**
+ * Type, message, code and stack with causes, and nothing else: a client library's error may carry
+ * the command that failed, and with AUTH the password.
+ */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  const { type, message, stack } = pino.stdSerializers.err(error);
+  const code: unknown = 'code' in error ? error.code : undefined;
+  return { type, message, code, stack };
 }

@@ -203,7 +203,8 @@ interface NativeAnswer {
 function fromNative(raw: NativeAnswer): Omit<Answer, 'raw' | 'elapsedMs'> {
   const lines = (raw.limits ?? []).map((limit): Line => {
     const windowMs = toMs(limit.window);
-    const per = windowMs === undefined ? '' : `/${formatMs(windowMs)}`;
+    // One second is said as `/s`, as one would.
+    const per = windowMs === undefined ? '' : `/${formatMs(windowMs).replace(/^1(\D)$/, '$1')}`;
     return {
       name: `${limit.name ?? ''}${limit.enforced === true ? '' : ' (shadow)'}`,
       allowed: limit.allowed ?? false,

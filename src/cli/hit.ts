@@ -122,7 +122,7 @@ async function hit(terminal: Terminal, descriptors: string[], options: Options):
       if (options.json === true) terminal.print(`${JSON.stringify(answer.raw)}\n`);
       else if (options.times > 1) terminal.print(shortLine(i, answer));
     }
-    if (options.json !== true) report(terminal, answers);
+    if (options.json !== true) report(terminal, question.api, answers);
     if (answers.some((answer) => !answer.allowed)) terminal.fail(1);
   } catch (error) {
     terminal.complain(`error: ${explain(error, options)}\n`);
@@ -175,11 +175,12 @@ function shortLine(number: number, answer: Answer): string {
   return `${String(number).padStart(4)}  ${word(answer.allowed)}${left}\n`;
 }
 
-function report(terminal: Terminal, answers: readonly Answer[]): void {
+function report(terminal: Terminal, api: Question['api'], answers: readonly Answer[]): void {
   const last = answers.at(-1);
   if (last === undefined) return;
   if (answers.length === 1) {
-    terminal.print(`${word(last.allowed)} in ${last.elapsedMs.toFixed(1)} ms\n`);
+    const elapsed = `${last.elapsedMs.toFixed(1)} ms, connecting included`;
+    terminal.print(`${word(last.allowed)} in ${elapsed}\n`);
   } else {
     const allowed = answers.filter((answer) => answer.allowed).length;
     const mean = answers.reduce((sum, answer) => sum + answer.elapsedMs, 0) / answers.length;
@@ -201,13 +202,11 @@ function report(terminal: Terminal, answers: readonly Answer[]): void {
     line.resetMs === undefined ? '-' : formatMs(line.resetMs),
   ]);
   terminal.print(
-    `\n${formatTable(['', 'answer', 'limit', 'remaining', 'reset'], rows, [
-      'left',
-      'left',
-      'right',
-      'right',
-      'right',
-    ])}`,
+    `\n${formatTable(
+      [api === 'envoy' ? 'descriptor' : 'name', 'answer', 'limit', 'remaining', 'reset'],
+      rows,
+      ['left', 'left', 'right', 'right', 'right'],
+    )}`,
   );
   const unlimited = last.lines.every((line) => line.limit === undefined);
   if (unlimited)
