@@ -1,21 +1,19 @@
 /**
- * Puts the store and its decorators together as the settings say: deny cache → guard → batches →
- * Redis, or the memory of this process alone. Decides nothing itself.
+ * Puts the store and its decorators together as the settings say: deny cache → one Redis, or a second
+ * one for limits per second, or the memory of this process alone. Decides nothing itself.
  */
 import type { Logger } from './model.js';
 import type { Settings } from './settings.js';
-import type { RedisSettings } from './settings-redis.js';
-import { Batcher } from './store/batch.js';
+import { describeRedis, type RedisSettings } from './settings-redis.js';
+import { toRedisPlace } from './redis-place.js';
+import type { Backend, NamedGuardState } from './store/backend.js';
+import { createBackend } from './store/connect.js';
 import { DenyCache } from './store/deny-cache.js';
-import { Guard } from './store/guard.js';
-import type { GuardState } from './store/guard.js';
 import { MemoryStore } from './store/memory.js';
-import { RedisStore } from './store/redis.js';
-import type { RedisConnection } from './store/redis-client.js';
+import { SplitGate } from './store/split.js';
 import type { Gate, Store, StoreObserver } from './store/store.js';
 
-/** Script calls in flight at once: enough to hide a round trip, few enough that batches form. */
-const MAX_CALLS = 4;
+const SECOND_US = 1_000_000;
 
 /** Everything behind the limiter, with its life. */
 export interface Storage {
@@ -27,7 +25,7 @@ export interface Storage {
   readonly fallback: Store;
   /** A connection to every Redis is open; true for memory. */
   connected(): boolean;
-  states(): readonly ({ readonly name: string } & GuardState)[];
+  states(): readonly NamedGuardState[];
   /** What has been remembered of refusals is forgotten: after a reload. */
   forgetDenials(): void;
   /** Deletes counters wherever they are remembered; resolves to how many there were. */
@@ -72,75 +70,85 @@ function memoryStorage(store: MemoryStore): Storage {
 }
 
 function redisStorage(
-  { settings, observer, logger, nowMs, nowUs }: StorageDependencies,
+  dependencies: StorageDependencies,
   redis: RedisSettings,
   fallback: MemoryStore,
 ): Storage {
-  const { keyPrefix, expirationJitterMs, denyCacheEntries } = settings.limits;
-  const store = new RedisStore({
-    connection: standalone(redis),
-    expirationJitterMs,
-    observer,
-    logger,
-    nowUs,
-  });
-  const batcher = new Batcher({ store, observer, maxCalls: MAX_CALLS });
-  const guard = new Guard({
-    gate: batcher,
-    store,
-    observer,
-    logger,
-    keyPrefix,
-    name: 'main',
-    nowMs,
-  });
+  const { settings, observer, nowMs } = dependencies;
+  const { denyCacheEntries } = settings.limits;
+  const openBreakers = new Set<string>();
+  const create = (name: string, place: RedisSettings): Backend =>
+    createBackend({
+      place: toRedisPlace(place),
+      name,
+      keyPrefix: settings.limits.keyPrefix,
+      expirationJitterMs: settings.limits.expirationJitterMs,
+      observer: withBreakers(observer, name, openBreakers),
+      logger: dependencies.logger,
+      nowMs,
+      nowUs: dependencies.nowUs,
+    });
+  const main = create('main', redis);
+  const perSecond = settings.redisPerSecond && create('per_second', settings.redisPerSecond);
+  const backends = perSecond === undefined ? [main] : [main, perSecond];
+  const gate =
+    perSecond === undefined
+      ? main.gate
+      : new SplitGate<Backend>({
+          route: ({ limit }) => (limit.windowUs === SECOND_US ? perSecond : main),
+          gateOf: (backend) => backend.gate,
+          undoFailed: () => {
+            observer.undoFailed();
+          },
+          nowMs,
+        });
   const denyCache =
     denyCacheEntries > 0
-      ? new DenyCache({ gate: guard, observer, maxEntries: denyCacheEntries, nowMs })
+      ? new DenyCache({ gate, observer, maxEntries: denyCacheEntries, nowMs })
       : undefined;
   return {
     kind: 'redis',
-    description: describeRedis(redis),
-    gate: denyCache ?? guard,
+    description: [redis, settings.redisPerSecond]
+      .flatMap((place) => (place === undefined ? [] : [`Redis ${describeRedis(place)}`]))
+      .join('; limits per second in '),
+    gate: denyCache ?? gate,
     fallback,
-    connected: () => store.connected,
-    states: () => [{ name: 'main', ...guard.state }],
+    connected: () => backends.every(({ connected }) => connected),
+    states: () => backends.flatMap((backend) => backend.states()),
     forgetDenials: () => denyCache?.clear(),
     reset: async (keys) => {
       denyCache?.clear();
-      const [deleted] = await Promise.all([store.reset(keys), fallback.reset(keys)]);
-      return deleted;
+      const counts = await Promise.all(backends.map((backend) => backend.reset(keys)));
+      await fallback.reset(keys);
+      return counts.reduce((sum, count) => sum + count, 0);
     },
     start: () => {
-      store.start();
+      for (const backend of backends) backend.start();
     },
     stop: async () => {
-      guard.stop();
-      await store.stop();
+      await Promise.all(backends.map((backend) => backend.stop()));
     },
   };
 }
 
-function standalone(redis: RedisSettings): RedisConnection {
-  const { path, nodes, username, password, db, connectTimeoutMs } = redis;
-  const [node = { host: '127.0.0.1', port: 6379 }] = nodes;
+/** Several breakers, one gauge: it says whether any is open. */
+function withBreakers(observer: StoreObserver, name: string, open: Set<string>): StoreObserver {
   return {
-    ...node,
-    ...(path !== undefined && { path }),
-    ...(username !== undefined && { username }),
-    ...(password !== undefined && { password }),
-    db,
-    connectTimeoutMs,
+    breakerOpen: (isOpen) => {
+      if (isOpen) open.add(name);
+      else open.delete(name);
+      observer.breakerOpen(open.size > 0);
+    },
+    storeFailed: (kind) => observer.storeFailed(kind),
+    roundtrip: (seconds) => observer.roundtrip(seconds),
+    batchSent: (requests) => observer.batchSent(requests),
+    clockSkew: (seconds) => observer.clockSkew(seconds),
+    scriptReloaded: () => observer.scriptReloaded(),
+    denyCacheHit: () => observer.denyCacheHit(),
+    memoryOverflow: () => observer.memoryOverflow(),
+    undoFailed: () => observer.undoFailed(),
+    evictionSeen: (unsafe, evicted) => observer.evictionSeen(unsafe, evicted),
   };
-}
-
-/** Where a Redis is, without credentials. */
-export function describeRedis(redis: RedisSettings): string {
-  const nodes =
-    redis.path ?? redis.nodes.map(({ host, port }) => `${host}:${String(port)}`).join(',');
-  const kind = redis.type === 'single' ? 'Redis' : `Redis ${redis.type}`;
-  const master = redis.masterName === undefined ? '' : ` ${redis.masterName}`;
-  return `${kind}${master} at ${nodes}${redis.tls === undefined ? '' : ' with TLS'}`;
 }
 
 function nothing(): void {
