@@ -242,7 +242,7 @@ function merge(into: JsonRecord, from: JsonObject): void {
   for (const [key, value] of Object.entries(from)) {
     const there = into[key];
     if (there === undefined) into[key] = isMap(value) ? copy(value) : value;
-    else if (isMap(there) && isMap(value)) merge(there as JsonRecord, value);
+    else if (isMap(there) && isMap(value)) merge(there, value);
   }
 }
 

@@ -73,7 +73,7 @@ export class Listener {
       this.server.once('error', reject);
       this.server.listen({ ...address, backlog: BACKLOG }, () => {
         this.server.off('error', reject);
-        this.server.on('error', (error) => {
+        this.server.on('error', (error: Error) => {
           this.options.logger.error({ err: error.message }, 'gRPC listener failed');
         });
         resolve();

@@ -39,7 +39,10 @@ function rawCall(
       httpStatus = Number(head[':status']);
       grpcStatus = String(head['grpc-status'] ?? '');
     });
-    stream.on('trailers', (trailers) => (grpcStatus = String(trailers['grpc-status'])));
+    stream.on(
+      'trailers',
+      (trailers: Record<string, unknown>) => (grpcStatus = String(trailers['grpc-status'])),
+    );
     stream.on('error', reject);
     stream.on('close', () => {
       resolve({ httpStatus, grpcStatus });

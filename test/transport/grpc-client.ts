@@ -62,7 +62,6 @@ export function callerOf(
       new Promise((resolve, reject) => {
         const done: Callback = (error, answer) => {
           if (error === null) resolve(answer ?? {});
-          // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- it is one
           else reject(error);
         };
         invoke(name, request, new Metadata(), options, done);
