@@ -12,7 +12,7 @@ import { ConfigError, type Problem } from './problems.js';
 /** A larger file is refused. */
 const MAX_FILE_BYTES = 8 * 1024 * 1024;
 /** How often a directory that changes while it is read is read again. */
-const MAX_ATTEMPTS = 5;
+const MAX_ATTEMPTS = 10;
 const RETRY_PAUSE_MS = 20;
 
 /** What a directory held at one moment. */
@@ -111,7 +111,9 @@ async function statKind(
 /** What changes when a file is written, replaced, added or removed, or a link is swapped. */
 async function fingerprint(directory: string): Promise<string> {
   try {
-    const parts = [await realpath(directory)];
+    // The directory's own time tells of a swap that was swapped back.
+    const { mtimeNs } = await stat(directory, { bigint: true });
+    const parts = [await realpath(directory), String(mtimeNs)];
     for (const name of await configNames(directory)) {
       const path = join(directory, name);
       const target = await realpath(path).catch(() => '');

@@ -7,10 +7,13 @@ import {
   isMap,
   isScalar,
   isSeq,
+  Composer,
+  Lexer,
   LineCounter,
-  parseAllDocuments,
+  Parser,
   visit,
   type Alias,
+  type CST,
   type Document,
   type Node,
   type YAMLMap,
@@ -23,6 +26,8 @@ import { resolvePlain, type ScalarValue } from './scalar.js';
 const MAX_NODES = 2_000_000;
 /** Maps and lists inside each other; also what ends an alias that holds itself. */
 const MAX_DEPTH = 200;
+/** Maps, lists and documents that may be open at once in the text. */
+const MAX_OPEN = 250;
 
 const TAGS = new Set(
   ['str', 'map', 'seq', 'null', 'bool', 'int', 'float'].map((each) => `tag:yaml.org,2002:${each}`),
@@ -64,14 +69,14 @@ export class SourceFile {
   ): SourceFile | undefined {
     const lines = new LineCounter();
     const at = (offset: number): Position => toPosition(name, lines, offset);
-    const documents = parseAllDocuments(text, {
+    const composer = new Composer({
       schema: 'failsafe',
       uniqueKeys: false,
       prettyErrors: false,
-      lineCounter: lines,
       logLevel: 'silent',
     });
-    const filled = [...documents].filter((document) => !isEmpty(document));
+    const documents = [...composer.compose(parseTokens(name, text, lines))];
+    const filled = documents.filter((document) => !isEmpty(document));
     let broken = false;
     for (const document of documents) {
       for (const error of document.errors) {
@@ -185,6 +190,23 @@ export class SourceFile {
     }
     return maps;
   }
+}
+
+/**
+ * The library's own parser, step by step: it keeps a stack of what is open, while what comes after
+ * it recurses, and a file of nothing but brackets would end the process.
+ */
+function* parseTokens(name: string, text: string, lines: LineCounter): Generator<CST.Token, void> {
+  const parser = new Parser(lines.addNewLine);
+  lines.addNewLine(0);
+  for (const lexeme of new Lexer().lex(text)) {
+    yield* parser.next(lexeme);
+    if (parser.stack.length > MAX_OPEN) {
+      const at = toPosition(name, lines, parser.offset);
+      throw new ConfigError([{ ...at, path: '', message: 'nested too deeply' }]);
+    }
+  }
+  yield* parser.end();
 }
 
 function toPosition(file: string, lines: LineCounter, offset: number): Position {

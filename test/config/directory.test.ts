@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { rename, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { loadReading, readConfigDir } from '../../src/config/directory.js';
@@ -87,6 +89,37 @@ describe('config directory', () => {
     expect(reading.found).to.equal(true);
     expect(reading.problems[0]?.message).to.equal('cannot be read: ENOTDIR');
   });
+
+  it('gives files of one generation only, while generations are swapped', async () => {
+    const names = ['a.yaml', 'b.yaml', 'c.yaml', 'd.yaml'];
+    for (const generation of ['..0', '..1']) {
+      mkdirSync(join(directory, generation));
+      for (const name of names) write(join(generation, name), generation);
+    }
+    symlinkSync('..0', join(directory, '..data'));
+    for (const name of names) symlinkSync(join('..data', name), join(directory, name));
+    let swaps = 0;
+    let reading = true;
+    const swap = async (): Promise<void> => {
+      while (reading) {
+        await symlink(`..${String(++swaps % 2)}`, join(directory, '..tmp'));
+        await rename(join(directory, '..tmp'), join(directory, '..data'));
+        await pause(5 + (swaps % 10));
+      }
+    };
+    const swapping = swap();
+    try {
+      for (let count = 0; count < 80; count++) {
+        const { files } = await readConfigDir(directory);
+        expect(files.map((file) => file.name)).to.deep.equal(names);
+        expect(new Set(files.map((file) => file.text)).size).to.equal(1);
+      }
+    } finally {
+      reading = false;
+      await swapping;
+    }
+    expect(swaps).to.be.greaterThan(10);
+  }).timeout(10_000);
 
   it('has a digest that changes with names and contents, and with nothing else', async () => {
     write('a.yaml', 'x');

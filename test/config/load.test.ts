@@ -99,9 +99,21 @@ describe('mistakes in a configuration file', () => {
     expect(problemsOf([{ name: 'a', text }])).to.have.length(1000);
   });
 
-  it('of a deeply nested file end in a problem, not in a crash', () => {
-    const text = `domain: shop\ndescriptors: ${'[{key: a, descriptors: '.repeat(300)}${'}]'.repeat(300)}\n`;
-    expect(problemsOf([{ name: 'a', text }])[0]).to.contain('nested too deeply');
+  it('of a file that is nested without end are a problem, not a crash', () => {
+    for (const text of [
+      `domain: shop\ndescriptors: ${'[{key: a, descriptors: '.repeat(300)}${'}]'.repeat(300)}\n`,
+      '['.repeat(100_000),
+      '{a: '.repeat(50_000),
+      '- '.repeat(50_000),
+      '? '.repeat(50_000),
+    ]) {
+      expect(problemsOf([{ name: 'a', text }]).join()).to.match(/^a:\d+:\d+: nested too deeply$/);
+    }
+  });
+
+  it('do not include levels as deep as a descriptor can have entries', () => {
+    const text = `domain: shop\ndescriptors: ${'[{key: a, descriptors: '.repeat(32)}[]${'}]'.repeat(32)}\n`;
+    expect(problemsOf([{ name: 'a', text }])).to.deep.equal([]);
   });
 });
 
