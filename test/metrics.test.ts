@@ -206,6 +206,9 @@ describe('Metrics', () => {
 
   for (const [what, allowed, part, expected] of [
     ['taken', true, {}, 'allowed'],
+    ['let pass with nothing to take', true, { taken: false }, 'allowed'],
+    ['recorded while another refused', false, { taken: true }, 'allowed'],
+    ['left untaken while another refused', false, {}, 'not_taken'],
     ['over its limit', false, { fits: false }, 'rejected'],
     ['recorded though over', false, { fits: false, taken: true, mode: 'record' }, 'rejected'],
     ['a quota with room elsewhere', true, { fits: false, role: 'quota' }, 'shadow_rejected'],

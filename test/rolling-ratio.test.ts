@@ -17,7 +17,7 @@ describe('RollingRatio', () => {
     const ratio = new RollingRatio();
     ratio.count(true, 1_000_000);
     ratio.count(false, 1_030_000);
-    expect(ratio.ratio(1_054_999)).to.equal(0.5);
+    expect(ratio.ratio(1_059_999)).to.equal(0.5);
     expect(ratio.ratio(1_060_000)).to.equal(0);
     ratio.count(true, 1_060_000);
     expect(ratio.ratio(1_060_000)).to.equal(0.5);
