@@ -116,9 +116,17 @@ function toStatus(descriptor: DescriptorDecision): EnvoyStatus {
       unit: configured.unitMultiplier > 1 ? 0 : unitNumber(configured.unit),
       name: configured.name,
     },
-    limitRemaining: Math.min(limit.outcome.remaining, MAX_LIMIT),
+    limitRemaining: Math.min(remainingOf(limit), MAX_LIMIT),
     secondsUntilReset: toSeconds(durationUs(limit, descriptor.overLimit)),
   };
+}
+
+/**
+ * A limit that these hits do not fit has nothing left for them, even where fewer hits would fit: who
+ * reads the usual service's answers expects 0 there. The native API tells what is really left.
+ */
+function remainingOf(limit: LimitDecision): number {
+  return limit.outcome.fits ? limit.outcome.remaining : 0;
 }
 
 /** Until the request fits where it does not (until the reset, where it never will), else the reset. */
@@ -154,7 +162,7 @@ function toHeaders(
     const status = statuses[i];
     const limit = tightest(decision.descriptors[i]?.limits ?? []);
     if (status === undefined || limit?.source !== 'store') continue;
-    const { remaining } = limit.outcome;
+    const remaining = remainingOf(limit);
     if (isOver(status, limit) || remaining < least) {
       least = isOver(status, limit) ? 0 : remaining;
       chosen = limit;
@@ -165,7 +173,7 @@ function toHeaders(
   if (chosen !== undefined && chosen.charge.limit.disclose !== 'none') {
     const { limit } = chosen.charge;
     add(headers, names.limit, limit.requests);
-    if (limit.disclose === 'full') add(headers, names.remaining, chosen.outcome.remaining);
+    if (limit.disclose === 'full') add(headers, names.remaining, remainingOf(chosen));
     add(headers, names.reset, seconds);
   }
   if (!decision.allowed) add(headers, names.retryAfter, retryAfterSeconds(decision, statuses));

@@ -159,6 +159,10 @@ describe("a status of Envoy's API", () => {
       expect(chosen(named('a', { remaining: 0 }), named('b', refused))).to.equal('b');
     });
 
+    it('says that nothing is left for hits that do not fit, though fewer would', () => {
+      expect(statusOf({ outcome: { ...refused, remaining: 2 } })?.limitRemaining).to.equal(0);
+    });
+
     it('shows the refused one with the longest wait, and "never" is longest', () => {
       const never = { ...refused, retryAfterUs: -1 };
       const long = { ...refused, retryAfterUs: 50_000_000 };
