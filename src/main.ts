@@ -2,12 +2,15 @@
 /** The command line: which commands there are. The only place that decides how the process ends. */
 import { Command, CommanderError } from 'commander';
 import { checkCommand } from './cli/check.js';
+import { explainCommand, inspectCommand } from './cli/explain.js';
 import { hitCommand } from './cli/hit.js';
+import { resetCommand } from './cli/reset.js';
 import { schemaCommand } from './cli/schema.js';
 import { scriptCommand } from './cli/script.js';
 import { registerServe } from './cli/serve.js';
 import { settingsCommand } from './cli/settings.js';
 import type { Terminal } from './cli/terminal.js';
+import { topCommand } from './cli/top.js';
 import { SettingsError } from './settings.js';
 import { VERSION } from './version.js';
 
@@ -29,7 +32,17 @@ const program = new Command('weir')
   .exitOverride();
 
 registerServe(program, (code) => process.exit(code));
-for (const create of [checkCommand, hitCommand, settingsCommand, schemaCommand, scriptCommand]) {
+for (const create of [
+  checkCommand,
+  hitCommand,
+  explainCommand,
+  inspectCommand,
+  resetCommand,
+  topCommand,
+  settingsCommand,
+  schemaCommand,
+  scriptCommand,
+]) {
   program.addCommand(create(terminal).copyInheritedSettings(program));
 }
 

@@ -1,12 +1,12 @@
 /**
- * Descriptors as people write them: `endpoint=/pay,user=42`. One line a descriptor. A value with a comma
- * or with space at its ends is put in double quotes, in which `\` makes the next character literal.
+ * Descriptors as people write them: `endpoint=/pay,user=42`. A comma in a value is `\,`, or the value
+ * stands in double quotes, in which `\` makes the next character literal.
  */
 import type { Entry } from '../model.js';
 
 const KEY = /\s*([^=,"\s][^=,"]*?)\s*(?:=|(?=,|$))/y;
 const QUOTED = /\s*"((?:[^"\\]|\\.)*)"\s*(?=,|$)/y;
-const PLAIN = /([^,]*)(?=,|$)/y;
+const PLAIN = /((?:\\,|[^,])*)(?=,|$)/y;
 
 /** What cannot be read as a descriptor, in words. */
 export class DescriptorTextError extends Error {
@@ -28,7 +28,7 @@ export function parseDescriptor(text: string): Entry[] {
     at = key.end;
     const quoted = text[at - 1] === '=' ? take(QUOTED, text, at) : undefined;
     const plain = quoted ?? take(PLAIN, text, at);
-    const value = quoted === undefined ? (plain?.found ?? '').trim() : unescape(quoted.found);
+    const value = quoted === undefined ? plainValue(plain?.found ?? '') : unescape(quoted.found);
     at = (plain?.end ?? at) + 1;
     entries.push({ key: key.found, value });
   }
@@ -39,7 +39,7 @@ export function parseDescriptor(text: string): Entry[] {
 export function formatDescriptor(entries: readonly Entry[]): string {
   return entries
     .map(({ key, value }) => {
-      const plain = /^[^,"\s](?:[^,]*[^,\s])?$/.test(value) || value === '';
+      const plain = /^[^,"\s\\](?:[^,]*[^,\s\\])?$/.test(value) || value === '';
       return `${key}=${plain ? value : `"${value.replace(/["\\]/g, '\\$&')}"`}`;
     })
     .join(',');
@@ -53,6 +53,10 @@ function take(
   pattern.lastIndex = at;
   const match = pattern.exec(text);
   return match === null ? undefined : { found: match[1] ?? '', end: pattern.lastIndex };
+}
+
+function plainValue(text: string): string {
+  return text.trim().replaceAll('\\,', ',');
 }
 
 function unescape(text: string): string {

@@ -25,6 +25,13 @@ describe('a descriptor as text', () => {
         ['user', '1'],
       ],
     ],
+    [
+      'path=C:\\dir\\,x,user=1',
+      [
+        ['path', 'C:\\dir,x'],
+        ['user', '1'],
+      ],
+    ],
     ['  user = 42  ', [['user', '42']]],
   ];
   for (const [text, entries] of cases) {

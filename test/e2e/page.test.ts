@@ -57,8 +57,8 @@ describe('admin page', function () {
       startMs: Date.now(),
       ...(token === undefined ? {} : { token }),
     });
-    const { stop } = admin;
-    cleanUp.push(stop);
+    const running = admin;
+    cleanUp.push(() => running.stop());
     faults = [];
     page = await browser.newPage({
       viewport: { width: look.width, height: look.height },

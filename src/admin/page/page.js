@@ -536,7 +536,10 @@ function showAnswer(explained, isNew) {
   const open = !isNew && byId('answer').querySelector('details')?.open === true;
   // What matches goes first: an identity has many descriptors that no rule is for.
   const parts = explained.descriptors.map((part, i) => [part, i]);
-  const matched = parts.filter(([{ rule }]) => rule !== null);
+  const weight = ({ refuses, counters }) => (refuses ? 2 : Math.min(1, counters.length));
+  const matched = parts
+    .filter(([{ rule }]) => rule !== null)
+    .sort(([a], [b]) => weight(b) - weight(a));
   const unmatched = parts.filter(([{ rule }]) => rule === null);
   byId('answer').replaceChildren(
     ...matched.map(([part, i]) => card(part, i, explained.domain, open)),
