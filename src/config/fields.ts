@@ -3,9 +3,10 @@
  * field holds, and reports what is wrong with its position. Knows the format, not what it means.
  */
 import type { YAMLMap } from 'yaml';
-import type { JsonObject, JsonValue, Position } from '../model.js';
+import type { JsonObject, Position } from '../model.js';
 import { parseDurationUs } from './duration.js';
-import { didYouMean, type Problem } from './problems.js';
+import { readJsonObject } from './metadata.js';
+import { didYouMean, joinPath, type Problem } from './problems.js';
 import { KNOWN_KEYS, OWN_KEYS, PLACES, type Field, type Fields, type PlaceName } from './schema.js';
 import type { SourceEntry, SourceFile, SourceNode } from './source.js';
 import type { ScalarValue } from './scalar.js';
@@ -192,7 +193,8 @@ export class FieldReader<F extends Fields> {
       this.refuse(name, `is ${this.describeNode(name)} where a map belongs`);
       return undefined;
     }
-    return this.toJsonObject(map, joinPath(this.path, name), this.depth + 1);
+    const path = joinPath(this.path, name);
+    return readJsonObject(this.source, this.findings.problems, map, path, this.depth + 1);
   }
 
   private value(name: string): SourceNode {
@@ -289,43 +291,6 @@ export class FieldReader<F extends Fields> {
   private describeNode(name: string): string {
     return describeNode(this.source, this.value(name));
   }
-
-  private toJsonObject(map: YAMLMap, path: string, depth: number): JsonObject {
-    const pairs: [string, JsonValue][] = [];
-    for (const { keyNode, text, value } of this.source.entries(map, depth)) {
-      if (this.source.asScalar(keyNode) === undefined) {
-        const at = this.source.position(keyNode);
-        this.findings.problems.push({ ...at, path, message: 'a key is a map or a list' });
-      }
-      pairs.push([text, this.toJson(value, joinPath(path, text), depth + 1)]);
-    }
-    return Object.freeze(Object.fromEntries(pairs));
-  }
-
-  private toJson(node: SourceNode, path: string, depth: number): JsonValue {
-    this.source.checkDepth(node, depth);
-    const map = this.source.asMap(node);
-    if (map !== undefined) return this.toJsonObject(map, path, depth);
-    const items = this.source.asList(node);
-    if (items !== undefined) {
-      const list = items.map((item, index) =>
-        this.toJson(item, `${path}[${String(index)}]`, depth + 1),
-      );
-      return Object.freeze(list);
-    }
-    const scalar = this.source.asScalar(node) ?? { kind: 'null' };
-    if (scalar.kind === 'null') return null;
-    if (scalar.kind === 'float' && !Number.isFinite(scalar.value)) {
-      const message = 'is no number that JSON has; put it in quotes';
-      this.findings.problems.push({ ...this.source.position(node), path, message });
-    }
-    return scalar.kind === 'whole' ? Number(scalar.value) : scalar.value;
-  }
-}
-
-/** A path with one more step. */
-export function joinPath(path: string, step: string): string {
-  return path === '' ? step : `${path}.${step}`;
 }
 
 /** Says what a node is, never its text: it may be a secret. */

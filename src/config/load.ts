@@ -6,9 +6,9 @@ import type { YAMLMap } from 'yaml';
 import type { Limit, Snapshot, StoreErrorPolicy } from '../model.js';
 import { compileRules, pathPart, type DomainDefinition, type RuleDefinition } from '../rules.js';
 import { isSecretKey } from '../store/keys.js';
-import { FieldReader, joinPath, type Findings } from './fields.js';
+import { FieldReader, type Findings } from './fields.js';
 import { readLimit, type ReadLimit, type ReplacedName } from './limit.js';
-import { ConfigError, didYouMean, type Problem } from './problems.js';
+import { ConfigError, didYouMean, joinPath, type Problem } from './problems.js';
 import { DESCRIPTOR_FIELDS, FILE_FIELDS, RATE_LIMIT_FIELDS } from './schema.js';
 import { SourceFile } from './source.js';
 

@@ -30,6 +30,11 @@ export function formatProblem(problem: Problem): string {
   return `${file}:${String(line)}:${String(column)}${path === '' ? '' : ` ${path}`}: ${message}`;
 }
 
+/** A problem's path with one more step. */
+export function joinPath(path: string, step: string): string {
+  return path === '' ? step : `${path}.${step}`;
+}
+
 /**
  * ` (did you mean \`rate_limit\`?)` for the candidate that the word was likely meant to be, or
  * nothing: by one or two slips of the pen, by case, or as a beginning of at least four letters.
