@@ -82,11 +82,9 @@ export class ActiveKeys {
   private counting = false;
   private ticks = 0;
 
-  /** Without a store the figures are those of this process. */
-  constructor(
-    private readonly nowMs: () => number,
-    private readonly store: ActiveKeyStore | undefined,
-  ) {}
+  private store: ActiveKeyStore | undefined;
+
+  constructor(private readonly nowMs: () => number) {}
 
   /** `ruleId` names the rule among all instances. */
   track(ruleId: string): RuleActivity {
@@ -117,12 +115,12 @@ export class ActiveKeys {
     return isRecent ? Math.max(local, shared.count) : local;
   }
 
-  start(): void {
-    if (this.store === undefined || this.timer !== undefined) return;
-    this.timer = setInterval(() => {
+  /** From now on the figures are those of all instances that share this store. */
+  share(store: ActiveKeyStore): void {
+    this.store = store;
+    this.timer ??= setInterval(() => {
       this.exchange();
-    }, 1000);
-    this.timer.unref();
+    }, 1000).unref();
   }
 
   stop(): void {

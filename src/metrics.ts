@@ -25,8 +25,6 @@ export interface MetricsOptions {
   readonly detailedMaxSeries: number;
   /** Adds request durations in ms too. */
   readonly alsoMilliseconds?: boolean;
-  /** Where instances share their estimate of keys in use; without it the figure is this process's. */
-  readonly activeKeyStore?: ActiveKeyStore;
   /** ms since the epoch. */
   readonly nowMs: () => number;
   /** Metrics of Node and the process; true unless a test wants to see only ours. */
@@ -112,7 +110,7 @@ export class Metrics implements StoreObserver {
   private snapshot: Snapshot | undefined;
 
   constructor(private readonly options: MetricsOptions) {
-    this.activeKeys = new ActiveKeys(options.nowMs, options.activeKeyStore);
+    this.activeKeys = new ActiveKeys(options.nowMs);
     this.rules = new RuleBook({
       nearLimitRatio: options.nearLimitRatio,
       maxValues: options.detailedMaxSeries,
@@ -122,9 +120,9 @@ export class Metrics implements StoreObserver {
     if (options.processMetrics ?? true) collectDefaultMetrics({ register: this.processRegistry });
   }
 
-  /** Begins to share the estimate of keys in use; only needed with an ActiveKeyStore. */
-  start(): void {
-    this.activeKeys.start();
+  /** Begins to share the estimate of keys in use; without a store it stays this process's own. */
+  start(shared?: ActiveKeyStore): void {
+    if (shared !== undefined) this.activeKeys.share(shared);
   }
 
   stop(): void {

@@ -6,7 +6,7 @@ const SLOT = 60_000;
 describe('ActiveKeys', () => {
   it('counts the distinct keys of the last two slots, then none', () => {
     let now = 100 * SLOT;
-    const keys = new ActiveKeys(() => now, undefined);
+    const keys = new ActiveKeys(() => now);
     const rule = keys.track('r');
     for (const key of ['a', 'b', 'a']) keys.use(rule, key);
     expect(keys.count(rule)).to.equal(2);
@@ -22,7 +22,7 @@ describe('ActiveKeys', () => {
 
   it('counts anew after a pause of many slots', () => {
     let now = 100 * SLOT;
-    const keys = new ActiveKeys(() => now, undefined);
+    const keys = new ActiveKeys(() => now);
     const rule = keys.track('r');
     keys.use(rule, 'a');
     now += 7 * SLOT;
@@ -31,7 +31,7 @@ describe('ActiveKeys', () => {
   });
 
   it('is within 3 % at 100,000 keys', () => {
-    const keys = new ActiveKeys(() => 100 * SLOT, undefined);
+    const keys = new ActiveKeys(() => 100 * SLOT);
     const rule = keys.track('r');
     for (let i = 0; i < 100_000; i++) keys.use(rule, `f60|shop|user=${i}`);
     expect(keys.count(rule)).to.be.within(97_000, 103_000);
@@ -47,7 +47,8 @@ describe('ActiveKeys', () => {
         return Promise.resolve(ids.map(() => 12));
       },
     };
-    const keys = new ActiveKeys(() => 100 * SLOT, store);
+    const keys = new ActiveKeys(() => 100 * SLOT);
+    keys.share(store);
     const rule = keys.track('r');
     for (const key of ['a', 'b', 'a', 'b']) keys.use(rule, key);
     keys.exchange();
@@ -58,17 +59,17 @@ describe('ActiveKeys', () => {
     await Promise.resolve();
     expect(asked).to.deep.equal([{ ruleId: 'r', slots: [99, 100] }]);
     expect(keys.count(rule)).to.equal(12);
+    keys.stop();
   });
 
   it('shows its own count when the store does not answer', async () => {
-    const keys = new ActiveKeys(() => 100 * SLOT, {
-      add: () => undefined,
-      count: () => Promise.reject(new Error('down')),
-    });
+    const keys = new ActiveKeys(() => 100 * SLOT);
+    keys.share({ add: () => undefined, count: () => Promise.reject(new Error('down')) });
     const rule = keys.track('r');
     keys.use(rule, 'a');
     keys.exchange();
     await Promise.resolve();
     expect(keys.count(rule)).to.equal(1);
+    keys.stop();
   });
 });
