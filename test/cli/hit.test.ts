@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { hitCommand } from '../../src/cli/hit.js';
+import { CertificateAuthority } from '../support/certificates.js';
 import { freePort, startWeir, type WeirProcess } from '../support/weir-process.js';
 import { run, type Run } from './recorder.js';
 
@@ -88,5 +89,37 @@ describe('weir hit', function () {
       2,
       "error: say which domain, such as --domain edge (or --native for Weir's own API)\n",
     ]);
+  });
+
+  it('talks TLS with a certificate of its own', async () => {
+    const authority = new CertificateAuthority();
+    const server = authority.issue('server', ['IP:127.0.0.1']);
+    const client = authority.issue('client', ['DNS:client']);
+    const secure = await startWeir({
+      files: { 'shop.yaml': RULES },
+      env: {
+        GRPC_SERVER_USE_TLS: 'true',
+        GRPC_SERVER_TLS_CERT: server.cert,
+        GRPC_SERVER_TLS_KEY: server.key,
+        GRPC_CLIENT_TLS_CACERT: authority.ca,
+      },
+    });
+    try {
+      const to = [
+        '-s',
+        `127.0.0.1:${secure.grpcPort}`,
+        '-d',
+        'shop',
+        'user=a',
+        '--ca',
+        authority.ca,
+      ];
+      const known = await run(hitCommand, ...to, '--cert', client.cert, '--key', client.key);
+      expect([known.code, known.err]).to.deep.equal([0, '']);
+      expect((await run(hitCommand, ...to)).code).to.equal(2);
+    } finally {
+      await secure.stop();
+      authority.remove();
+    }
   });
 });
