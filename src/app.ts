@@ -2,6 +2,10 @@
  * Builds the service in the order of a request's path, starts it, and stops it in reverse. The only
  * place that knows every stage; decides nothing itself.
  */
+import { hostname } from 'node:os';
+import { createAdminSources, watchedBy } from './admin-sources.js';
+import { RecentDecisions } from './admin/recent-decisions.js';
+import { createAdminServer } from './admin/server.js';
 import { ConfigWatcher } from './config/watch.js';
 import { XdsConfigSource } from './config/xds.js';
 import type { XdsConfigSourceOptions } from './config/xds.js';
@@ -9,6 +13,7 @@ import { createLimiter } from './limiter.js';
 import type { Log } from './log.js';
 import { Metrics } from './metrics.js';
 import type { Snapshot } from './model.js';
+import { RefusalLog } from './refusal-log.js';
 import { compileRules } from './rules.js';
 import { ServiceHealth } from './service-health.js';
 import type { Settings } from './settings.js';
@@ -63,6 +68,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     onLoaded: (snapshot: Snapshot) => {
       storage.forgetDenials();
       metrics.configLoaded(snapshot);
+      refusals.clear();
       health.changed();
     },
     onRejected: () => {
@@ -85,7 +91,14 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     defaultOnStoreError: settings.limits.defaultOnStoreError,
   });
 
-  const doors = { limiter, observer: metrics, health, logger: log };
+  const refusals = new RefusalLog({ logger: log, nowMs });
+  const recent = new RecentDecisions({
+    nowMs: () => Date.now(),
+    refused: (rule, limit) => {
+      refusals.refused(rule, limit);
+    },
+  });
+  const doors = { limiter, observer: watchedBy(metrics, recent), health, logger: log };
   const envoy = envoyOptions(settings);
   const shared = {
     decisionTimeoutMs: settings.limits.decisionTimeoutMs,
@@ -114,6 +127,22 @@ export function createApp(settings: Settings, version: string, log: Log): App {
   );
   const prometheus =
     settings.prometheus === undefined ? undefined : new MetricsServer(settings.prometheus, doors);
+  const admin = createAdminServer(
+    settings.admin,
+    createAdminSources({
+      settings,
+      env: process.env,
+      version,
+      instanceId: settings.limits.instanceId ?? hostname(),
+      limiter,
+      storage,
+      config,
+      recent,
+      observer: metrics,
+      instances: () => Math.max(1, settings.limits.instances),
+      logger: log,
+    }),
+  );
   let healthTimer: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
@@ -121,7 +150,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     const { delayMs, timeoutMs } = settings.drain;
     http.drain();
     await grpc.drain({ delayMs, timeoutMs });
-    await Promise.all([http.stop(timeoutMs), prometheus?.stop(timeoutMs)]);
+    await Promise.all([http.stop(timeoutMs), prometheus?.stop(timeoutMs), admin.stop()]);
     clearInterval(healthTimer);
     await config.stop();
     await storage.stop();
@@ -143,7 +172,8 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       const grpcPort = await grpc.start();
       const httpPort = await http.start();
       await prometheus?.start();
-      log.always(addresses(settings, grpcPort, httpPort), 'weir listens');
+      const { port: adminPort } = await admin.start();
+      log.always(addresses(settings, grpcPort, httpPort, adminPort), 'weir listens');
       log.always({ store: storage.description }, storeLine(storage));
     },
 
@@ -191,10 +221,16 @@ function envoyOptions(settings: Settings): EnvoyOptions {
   };
 }
 
-function addresses(settings: Settings, grpcPort: number, httpPort: number): Record<string, string> {
+function addresses(
+  settings: Settings,
+  grpcPort: number,
+  httpPort: number,
+  adminPort: number,
+): Record<string, string> {
   return {
     grpc: settings.grpc.uds ?? `${settings.grpc.host}:${String(grpcPort)}`,
     http: `http://${settings.http.host}:${String(httpPort)}`,
+    admin: `http://${settings.admin.host}:${String(adminPort)}`,
     config: settings.config.type === 'FILE' ? settings.config.directory : settings.xds.server,
   };
 }

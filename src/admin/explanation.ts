@@ -12,6 +12,7 @@ import type {
   Rule,
   Snapshot,
 } from '../model.js';
+import { valueId } from '../refusal-log.js';
 import { explain } from '../rules.js';
 import { digest, isSecretKey } from '../store/keys.js';
 import { formatDescriptor } from './descriptor-text.js';
@@ -135,11 +136,6 @@ export function secretKeys(snapshot: Snapshot, domain: string): (key: string) =>
     else keys.add(rule.key);
   }
   return (key) => all || isSecretKey(key) || keys.has(key);
-}
-
-/** What a log line calls a value: short, the same everywhere, and not to be turned back. */
-export function valueId(counterKey: string): string {
-  return digest(counterKey).slice(0, 10);
 }
 
 function explainDescriptor(
