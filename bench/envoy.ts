@@ -3,12 +3,13 @@
  * does by default, then its own counters. `npm run build && npx tsx bench/envoy.ts [per second] [seconds]`,
  * with REDIS_URL to count in that Redis; otherwise one is started for the run.
  */
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent, createServer, get } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { findEnvoy, startEnvoy } from '../test/support/envoy.js';
-import { freePort, startWeir } from '../test/support/weir-process.js';
+import { RedisServer } from '../test/support/redis-server.js';
+import { startWeir } from '../test/support/weir-process.js';
+import { openLoop } from './caller.js';
 
 const perSecond = Number(process.argv[2] ?? 1000);
 const seconds = Number(process.argv[3] ?? 20);
@@ -26,17 +27,13 @@ descriptors:
 const binary = findEnvoy();
 if (binary === undefined) throw new Error('no Envoy: make tools installs it');
 
-const redisPort = await freePort();
-const ownRedis =
-  process.env['REDIS_URL'] === undefined
-    ? spawn('redis-server', ['--port', String(redisPort), '--save', '', '--appendonly', 'no'])
-    : undefined;
+const ownRedis = process.env['REDIS_URL'] === undefined ? await RedisServer.start() : undefined;
 const app = createServer((_request, response) => response.end('hello')).listen(0, '127.0.0.1');
 await once(app, 'listening');
 const { port: appPort } = app.address() as AddressInfo; // bound to TCP
 const weir = await startWeir({
   files: { 'edge.yaml': RULES },
-  env: { REDIS_URL: process.env['REDIS_URL'] ?? `127.0.0.1:${redisPort}` },
+  env: { REDIS_URL: process.env['REDIS_URL'] ?? `127.0.0.1:${ownRedis?.port ?? 0}` },
   program: ['dist/main.js'],
 });
 const envoy = await startEnvoy({ binary, weirPort: weir.grpcPort, appPort, timeout: TIMEOUT });
@@ -44,17 +41,16 @@ const envoy = await startEnvoy({ binary, weirPort: weir.grpcPort, appPort, timeo
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
 const statuses = new Map<number | string, number>();
 const latenciesMs: number[] = [];
-let open = 0;
+let sent = 0;
 
-function send(user: number): void {
+function send(done: () => void): void {
   const sentMs = performance.now();
-  open++;
   const note = (status: number | string): void => {
-    open--;
     statuses.set(status, (statuses.get(status) ?? 0) + 1);
     latenciesMs.push(performance.now() - sentMs);
+    done();
   };
-  const headers = { 'x-user': String(user) };
+  const headers = { 'x-user': String(sent++ % 500) };
   get(`${envoy.url}/pay`, { agent, headers }, (response) => {
     response.resume().on('end', () => {
       note(response.statusCode ?? 0);
@@ -64,28 +60,16 @@ function send(user: number): void {
   });
 }
 
-/** Open loop: what is due is sent, however many answers are outstanding. */
-async function load(forSeconds: number): Promise<void> {
-  const startMs = performance.now();
-  const total = forSeconds * perSecond;
-  for (let sent = 0; sent < total;) {
-    const due = Math.min(total, ((performance.now() - startMs) * perSecond) / 1000);
-    for (; sent < due; sent++) send(sent % 500);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-  while (open > 0) await new Promise((resolve) => setTimeout(resolve, 10));
-}
-
 const NAMES = ['ok', 'over_limit', 'error', 'failure_mode_allowed'];
 const read = (): Promise<number[]> =>
   Promise.all(NAMES.map((name) => envoy.counter(`cluster.app.ratelimit.${name}`)));
 
 try {
-  await load(2); // code gets warm, connections open
+  await openLoop(perSecond, 2, send); // code gets warm, connections open
   const before = await read();
   statuses.clear();
   latenciesMs.length = 0;
-  await load(seconds);
+  await openLoop(perSecond, seconds, send);
   const after = await read();
   latenciesMs.sort((a, b) => a - b);
   const at = (part: number): string =>
@@ -101,6 +85,6 @@ try {
   agent.destroy();
   await envoy.stop();
   await weir.stop();
-  ownRedis?.kill();
+  await ownRedis?.stop();
   app.close();
 }

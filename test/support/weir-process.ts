@@ -2,10 +2,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { freePort } from './redis-server.js';
 
 export interface WeirProcess {
   readonly grpcPort: number;
@@ -83,17 +82,6 @@ export async function startWeir(options: {
     ended: () => ended,
     stop,
   };
-}
-
-/** A port that nobody listens on right now. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // bound to TCP, so it is an AddressInfo
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /** Resolves when the URL answers 2xx; rejects when `alive` says that it never will, or it takes too long. */
