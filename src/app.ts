@@ -6,6 +6,7 @@ import { hostname } from 'node:os';
 import { createAdminSources, watchedBy } from './admin-sources.js';
 import { RecentDecisions } from './admin/recent-decisions.js';
 import { createAdminServer } from './admin/server.js';
+import { formatProblem } from './config/problems.js';
 import { ConfigWatcher } from './config/watch.js';
 import { XdsConfigSource } from './config/xds.js';
 import type { XdsConfigSourceOptions } from './config/xds.js';
@@ -32,10 +33,13 @@ const HEALTH_INTERVAL_MS = 1000;
 export interface App {
   /** Resolves when everything listens. Rejects when a port cannot be had. */
   start(): Promise<void>;
-  /** Drains and ends everything; a second call hurries the first. Resolves when all is closed. */
-  stop(): Promise<void>;
-  /** True when the configuration at start was rejected. */
-  readonly configRejected: boolean;
+  /**
+   * Drains and ends everything; a second call hurries the first. Resolves when all is closed. `atOnce`
+   * leaves out DRAIN_DELAY, when nobody balances load over this process.
+   */
+  stop(atOnce?: boolean): Promise<void>;
+  /** What is wrong with the configuration as it is now, a line each; empty when it is in force. */
+  readonly configProblems: readonly string[];
 }
 
 /** Starts nothing. Throws when certificate files cannot be used. */
@@ -83,7 +87,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     keys: new CounterKeys(settings.limits.keyPrefix),
     gate: storage.gate,
     fallback: storage.fallback,
-    instances: () => Math.max(1, settings.limits.instances),
+    instances: () => storage.instances(),
     nowUs,
     shadowMode: settings.limits.shadowMode,
     quotaMode: settings.limits.quotaMode,
@@ -139,17 +143,17 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       config,
       recent,
       observer: metrics,
-      instances: () => Math.max(1, settings.limits.instances),
+      instances: () => storage.instances(),
       logger: log,
     }),
   );
   let healthTimer: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
-  async function stop(): Promise<void> {
+  async function stop(atOnce: boolean): Promise<void> {
     const { delayMs, timeoutMs } = settings.drain;
     http.drain();
-    await grpc.drain({ delayMs, timeoutMs });
+    await grpc.drain({ delayMs: atOnce ? 0 : delayMs, timeoutMs });
     await Promise.all([http.stop(timeoutMs), prometheus?.stop(timeoutMs), admin.stop()]);
     clearInterval(healthTimer);
     await config.stop();
@@ -158,8 +162,8 @@ export function createApp(settings: Settings, version: string, log: Log): App {
   }
 
   return {
-    get configRejected() {
-      return config.current() === undefined;
+    get configProblems() {
+      return config.lastProblems.map(formatProblem);
     },
 
     async start() {
@@ -177,8 +181,8 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       log.always({ store: storage.description }, storeLine(storage));
     },
 
-    stop() {
-      if (stopping === undefined) stopping = stop();
+    stop(atOnce = false) {
+      if (stopping === undefined) stopping = stop(atOnce);
       else void grpc.drain({ delayMs: 0, timeoutMs: 0 });
       return stopping;
     },

@@ -1,6 +1,7 @@
 /** `weir serve`: the service, from the environment to the end of its drain. */
 import type { Command } from 'commander';
 import { createApp } from '../app.js';
+import type { App } from '../app.js';
 import { createLog } from '../log.js';
 import type { Log } from '../log.js';
 import { parseSettings } from '../settings.js';
@@ -44,20 +45,21 @@ async function serve(strict: boolean): Promise<number> {
   const app = createApp(settings, VERSION, log);
   const ended = endOfService(app, log);
   await app.start();
-  if (strict && app.configRejected) {
-    log.fatal({}, 'the configuration is not valid, and --strict is set');
-    await app.stop();
+  if (strict && app.configProblems.length > 0) {
+    log.fatal({ problems: app.configProblems }, 'the configuration is not valid (--strict)');
+    await app.stop(true);
     return 1;
   }
   return ended;
 }
 
 /** Resolves with the exit code once a signal, or a fault of ours, has ended the service. */
-function endOfService(app: { stop(): Promise<void> }, log: Log): Promise<number> {
+function endOfService(app: App, log: Log): Promise<number> {
   return new Promise((resolve, reject) => {
     const stop = (signal: NodeJS.Signals): void => {
       log.always({ signal }, 'weir drains');
-      app.stop().then(() => {
+      // Ctrl-C at a terminal: there is no load balancer to wait for.
+      app.stop(signal === 'SIGINT').then(() => {
         log.always({}, 'weir has ended');
         resolve(0);
       }, reject);
