@@ -64,7 +64,11 @@ const IMPORTS = [
     [...TRANSPORT, 'config/.*', 'rules', 'heavy-hitters', 'refusal-log'],
     [NODE, 'fastify'],
   ],
-  ['src/storage.ts', ['model', 'settings', 'settings-redis', 'redis-place', 'store/.*'], []],
+  [
+    'src/storage.ts',
+    ['model', 'settings', 'settings-redis', 'redis-place', 'store/.*'],
+    ['node:crypto'],
+  ],
   ['src/redis-place.ts', ['settings-redis', 'store/(connect|redis-client)'], ['node:.*']],
   ['src/service-health.ts', ['model', 'transport/front-door'], []],
   ['src/version.ts', [], [NODE]],

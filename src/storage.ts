@@ -2,6 +2,7 @@
  * Puts the store and its decorators together as the settings say: deny cache → one Redis, or a second
  * one for limits per second, or the memory of this process alone. Decides nothing itself.
  */
+import { randomUUID } from 'node:crypto';
 import type { Logger } from './model.js';
 import type { Settings } from './settings.js';
 import { describeRedis, type RedisSettings } from './settings-redis.js';
@@ -10,6 +11,8 @@ import type { Backend, NamedGuardState } from './store/backend.js';
 import { createBackend } from './store/connect.js';
 import { DenyCache } from './store/deny-cache.js';
 import { MemoryStore } from './store/memory.js';
+import { Presence } from './store/presence.js';
+import { RedisWatch } from './store/redis-watch.js';
 import { SplitGate } from './store/split.js';
 import type { Gate, Store, StoreObserver } from './store/store.js';
 
@@ -30,6 +33,8 @@ export interface Storage {
   forgetDenials(): void;
   /** Deletes counters wherever they are remembered; resolves to how many there were. */
   reset(keys: readonly string[]): Promise<number>;
+  /** Live instances that share these counters, as last seen or as set; 1 or more. */
+  instances(): number;
   start(): void;
   stop(): Promise<void>;
 }
@@ -64,6 +69,7 @@ function memoryStorage(store: MemoryStore): Storage {
     states: () => [],
     forgetDenials: nothing,
     reset: (keys) => store.reset(keys),
+    instances: () => 1,
     start: nothing,
     stop: () => store.stop(),
   };
@@ -102,6 +108,30 @@ function redisStorage(
           },
           nowMs,
         });
+  const { keyPrefix, instances, instanceId } = settings.limits;
+  const presence =
+    instances > 0
+      ? undefined
+      : new Presence({
+          commands: main,
+          keyPrefix,
+          // Workers of one instance are counted one by one: each has a share of its own.
+          instanceId: `${instanceId ?? ''}${randomUUID()}`,
+        });
+  const evictions = new Map<string, { unsafe: boolean; evicted: number }>();
+  const watches = backends.map((backend, i) => {
+    const name = i === 0 ? 'main' : 'per_second';
+    const evictionSeen = (unsafe: boolean, evicted: number): void => {
+      evictions.set(name, { unsafe, evicted });
+      const all = [...evictions.values()];
+      observer.evictionSeen(
+        all.some((one) => one.unsafe),
+        all.reduce((sum, one) => sum + one.evicted, 0),
+      );
+    };
+    const { logger } = dependencies;
+    return new RedisWatch({ backend, name, keyPrefix, observer: { evictionSeen }, logger });
+  });
   const denyCache =
     denyCacheEntries > 0
       ? new DenyCache({ gate, observer, maxEntries: denyCacheEntries, nowMs })
@@ -122,10 +152,15 @@ function redisStorage(
       await fallback.reset(keys);
       return counts.reduce((sum, count) => sum + count, 0);
     },
+    instances: () => presence?.instances ?? instances,
     start: () => {
       for (const backend of backends) backend.start();
+      for (const watch of watches) watch.start();
+      presence?.start();
     },
     stop: async () => {
+      for (const watch of watches) watch.stop();
+      await presence?.stop();
       await Promise.all(backends.map((backend) => backend.stop()));
     },
   };

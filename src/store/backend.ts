@@ -15,6 +15,8 @@ export interface KeyCommands {
    * It is never sent again by itself.
    */
   command(name: string, key: string, ...args: readonly string[]): Promise<unknown>;
+  /** Runs a Lua script on one key. Rejects as `command` does. */
+  evaluate(script: string, key: string, ...args: readonly string[]): Promise<unknown>;
 }
 
 export interface Backend extends KeyCommands {
@@ -24,6 +26,8 @@ export interface Backend extends KeyCommands {
   states(): readonly NamedGuardState[];
   /** Deletes these counters; resolves to how many there were. Rejects with StoreError. */
   reset(keys: readonly string[]): Promise<number>;
+  /** Sends one command to every server that decides; one outcome each. Never rejects. */
+  broadcast(name: string, ...args: readonly string[]): Promise<PromiseSettledResult<unknown>[]>;
   start(): void;
   stop(): Promise<void>;
 }

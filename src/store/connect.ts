@@ -66,6 +66,8 @@ function createServer(options: BackendOptions, connection: RedisConnection): Bac
     states: () => [{ name, ...guard.state }],
     reset: (keys) => store.reset(keys),
     command: (command, key, ...args) => store.command(command, key, ...args),
+    evaluate: (script, key, ...args) => store.command('EVAL', script, '1', key, ...args),
+    broadcast: (command, ...args) => Promise.allSettled([store.command(command, ...args)]),
     start: () => {
       store.start();
     },

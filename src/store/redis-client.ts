@@ -121,6 +121,10 @@ export function toStoreError(error: unknown): StoreError {
   }
   const word = errorWord(error);
   const kind = KINDS[word];
+  // This one names the command that is not permitted, and nothing secret.
+  if (word === 'NOPERM' || error.message.includes('user executing the script can')) {
+    return new StoreError('permission', `Redis answers: ${error.message.slice(0, 200)}`);
+  }
   if (kind !== undefined) return new StoreError(kind, `Redis answers ${word}`);
   if (/invalid password|operation not permitted/i.test(error.message)) {
     return new StoreError('permission', 'Redis refuses the login');

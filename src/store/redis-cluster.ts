@@ -132,8 +132,16 @@ export class RedisCluster implements Backend {
     return counts.reduce((sum, count) => sum + count, 0);
   }
 
-  command(name: string, key: string, ...args: readonly string[]): Promise<unknown> {
-    return this.storeOf(key).command(name, key, ...args);
+  async command(name: string, key: string, ...args: readonly string[]): Promise<unknown> {
+    return await this.storeOf(key).command(name, key, ...args);
+  }
+
+  async evaluate(script: string, key: string, ...args: readonly string[]): Promise<unknown> {
+    return await this.storeOf(key).command('EVAL', script, '1', key, ...args);
+  }
+
+  broadcast(name: string, ...args: readonly string[]): Promise<PromiseSettledResult<unknown>[]> {
+    return Promise.allSettled(this.serving().map(({ store }) => store.command(name, ...args)));
   }
 
   private storeOf(key: string): NodeStore {
