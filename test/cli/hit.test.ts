@@ -1,7 +1,8 @@
 import { expect } from 'chai';
 import { hitCommand } from '../../src/cli/hit.js';
 import { CertificateAuthority } from '../support/certificates.js';
-import { freePort, startWeir, type WeirProcess } from '../support/weir-process.js';
+import { freePort } from '../support/redis-server.js';
+import { startWeir, type WeirProcess } from '../support/weir-process.js';
 import { run, type Run } from './recorder.js';
 
 const RULES = `
