@@ -60,7 +60,7 @@ async function recoveryMs(): Promise<number> {
 let sent = 0;
 /** New users all the time, each asked a few times, so that some are refused. */
 function nextRequest(): Buffer {
-  const user = Math.floor(sent++ / 2000) * 200 + Math.floor(Math.random() * 200);
+  const user = Math.floor(sent++ / 2000) * 100 + Math.floor(Math.random() * 100);
   return encodeRequest(`/${PATHS[sent % PATHS.length] ?? ''}`, String(user));
 }
 
