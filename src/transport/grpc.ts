@@ -34,6 +34,7 @@ import {
   Health,
   SERVICE_UNKNOWN,
 } from './health.js';
+import { limitHttp2, mendTimeouts } from './http2-limits.js';
 import { Listener, type ListenAddress } from './listener.js';
 import { decodeNativeRequest, encodeNativeResponse, type NativeRequest } from './native-codec.js';
 import * as native from './native.js';
@@ -116,10 +117,12 @@ export class GrpcServer {
       // Bookkeeping of every call that nobody reads.
       'grpc.enable_channelz': 0,
     });
+    limitHttp2(this.server);
     this.health = new Health(dependencies.health);
     this.addServices();
     // We accept ourselves and hand over: so TLS is ours, and so are connections that never speak.
     const injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
+    mendTimeouts(this.server);
     this.listener = new Listener(
       {
         address: options.address,

@@ -38,7 +38,8 @@ export class Listener {
   ) {
     const { tls, logger } = options;
     if (tls === undefined) {
-      this.server = createServer({ allowHalfOpen: true, noDelay: true }, onConnection);
+      // Not half open: Node's HTTP/2 would not end its side when a client vanishes in mid-call.
+      this.server = createServer({ allowHalfOpen: false, noDelay: true }, onConnection);
       this.stopWatching = () => undefined;
     } else {
       const server = createSecureServer(tls, onConnection, logger);

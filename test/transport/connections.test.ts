@@ -14,6 +14,9 @@ const LISTEN_AND_DIE =
   "require('net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))";
 const REQUEST = { descriptor: { user: 'x' } };
 
+/** For `shop`, with one entry. */
+const GOOD = framed(Buffer.from('0a0473686f7012080a060a0141120142', 'hex'));
+
 interface RawAnswer {
   readonly httpStatus: number;
   readonly grpcStatus: string;
@@ -99,26 +102,24 @@ describe('gRPC connections', () => {
       session.destroy();
     });
 
-    const good = framed(Buffer.from('0a0473686f7012080a060a0141120142', 'hex'));
-
     it('answers INVALID_ARGUMENT to bytes that are no message, and goes on', async () => {
       const bad = await rawCall(session, framed(Buffer.from([0xff, 0xff, 0xff])));
       expect(bad).to.deep.equal({ httpStatus: 200, grpcStatus: String(status.INVALID_ARGUMENT) });
       expect(bench.observer.invalid).to.equal(1);
-      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+      expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
     });
 
     it('refuses a length prefix above the bound before the bytes come', async () => {
       const answer = await rawCall(session, framed(Buffer.from('abc'), 64 * 1024 * 1024));
       expect(answer.grpcStatus).to.equal(String(status.RESOURCE_EXHAUSTED));
-      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+      expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
     });
 
     it('fails a call whose length prefix is larger than its data, and no other', async () => {
       const answer = await rawCall(session, framed(Buffer.from('abc'), 100));
       expect(answer.grpcStatus).to.not.equal('0');
       expect(answer.httpStatus).to.equal(200);
-      expect((await rawCall(session, good)).grpcStatus).to.equal('0');
+      expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
     });
 
     it('fails a call without a message', async () => {
@@ -131,13 +132,40 @@ describe('gRPC connections', () => {
         '/weir.v1.RateLimiter/Nothing',
         '/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit',
       ]) {
-        const answer = await rawCall(session, good, { ':path': unknown });
+        const answer = await rawCall(session, GOOD, { ':path': unknown });
         expect(answer.grpcStatus).to.equal(String(status.UNIMPLEMENTED));
       }
     });
 
+    it('takes a time-out of a month for none, and not for one that has passed', async () => {
+      for (const timeout of ['2592000S', '43200M', '720H', '99999999H']) {
+        const answer = await rawCall(session, GOOD, { 'grpc-timeout': timeout });
+        expect(answer.grpcStatus).to.equal('0');
+        const deadlineMs = bench.limiter.asked.at(-1)?.deadlineMs ?? 0;
+        expect(deadlineMs).to.be.greaterThan(performance.now() + 10);
+      }
+    });
+
+    it('fails a call whose time-out is no time', async () => {
+      const answer = await rawCall(session, GOOD, { 'grpc-timeout': 'soon' });
+      expect(answer.grpcStatus).to.equal(String(status.INTERNAL));
+    });
+
+    it('resets a call with more than 16 KiB of headers, and no other', async () => {
+      const small = await rawCall(session, GOOD, { 'x-fill': 'x'.repeat(8000) });
+      expect(small.grpcStatus).to.equal('0');
+      let code = '';
+      try {
+        await rawCall(session, GOOD, { 'x-fill': 'x'.repeat(20_000) });
+      } catch (error) {
+        ({ code } = error as { code: string });
+      }
+      expect(code).to.equal('ERR_HTTP2_STREAM_ERROR');
+      expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
+    });
+
     it('refuses what is not gRPC', async () => {
-      const answer = await rawCall(session, good, { 'content-type': 'text/plain' });
+      const answer = await rawCall(session, GOOD, { 'content-type': 'text/plain' });
       expect(answer.httpStatus).to.equal(415);
     });
 
@@ -154,7 +182,9 @@ describe('gRPC connections', () => {
         await Promise.all(calls);
       }
       limiter.decide = decide;
-      expect(await caller.call('ShouldRateLimit', REQUEST)).to.include({ allowed: true });
+      // Another connection: Node 20 cuts one that has cancelled so much.
+      const other = bench.caller(NATIVE);
+      expect(await other.call('ShouldRateLimit', REQUEST)).to.include({ allowed: true });
       expect(bench.logger.lines).to.deep.equal([]);
     });
   });
@@ -165,6 +195,19 @@ describe('gRPC connections', () => {
       const socket = connect(bench.port, '127.0.0.1');
       socket.write(text);
       await closed(socket);
+    }
+    await untilNone(bench);
+    expect(bench.server.connections).to.equal(0);
+  });
+
+  it('lets go of clients that vanish in mid-call', async () => {
+    await start();
+    for (let i = 0; i < 20; i++) {
+      const session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
+      session.on('error', () => undefined);
+      rawCall(session, GOOD).catch(() => undefined);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      session.destroy();
     }
     await untilNone(bench);
     expect(bench.server.connections).to.equal(0);
