@@ -74,6 +74,8 @@ function placeOf(connection: RedisConnection, retryDelayMs: () => number) {
     ...(tls === undefined ? {} : { sentinelTLS: tls, enableTLSForSentinelMode: true }),
     sentinelRetryStrategy: retryDelayMs,
     sentinelCommandTimeout: connectTimeoutMs,
+    // What an old master still counts after a failover is lost: leave it as soon as a sentinel says so.
+    failoverDetector: true,
     // The sentinels that were configured are enough; listing others would need one more permission.
     updateSentinels: false,
   };

@@ -47,9 +47,7 @@ export class SentinelGroup {
   /** The port of the master, as the first sentinel knows it. */
   async masterPort(): Promise<number> {
     const [port = 0] = this.sentinelPorts;
-    const address = await this.ask(port, (redis) =>
-      redis.call('sentinel', 'get-master-addr-by-name', MASTER_NAME),
-    );
+    const address = await this.ask(port, 'sentinel', 'get-master-addr-by-name', MASTER_NAME);
     return Number((address as string[])[1]); // as Redis documents it
   }
 
@@ -57,7 +55,7 @@ export class SentinelGroup {
   async failOver(): Promise<void> {
     const before = await this.masterPort();
     const [port = 0] = this.sentinelPorts;
-    await this.ask(port, (redis) => redis.call('sentinel', 'failover', MASTER_NAME));
+    await this.ask(port, 'sentinel', 'failover', MASTER_NAME);
     const giveUpMs = performance.now() + READY_MS;
     while ((await this.masterPort()) === before) {
       if (performance.now() > giveUpMs) throw new Error('the sentinels do not fail over');
@@ -118,9 +116,7 @@ export class SentinelGroup {
     const giveUpMs = performance.now() + READY_MS;
     for (;;) {
       try {
-        const facts = (await this.ask(port, (redis) =>
-          redis.call('sentinel', 'master', MASTER_NAME),
-        )) as string[]; // names and values in turn
+        const facts = (await this.ask(port, 'sentinel', 'master', MASTER_NAME)) as string[]; // names and values in turn
         const fact = (name: string): string | undefined => facts[facts.indexOf(name) + 1];
         if (fact('num-slaves') === '1' && fact('num-other-sentinels') === '2') return;
       } catch {
@@ -131,14 +127,16 @@ export class SentinelGroup {
     }
   }
 
-  private async ask(port: number, question: (redis: Redis) => Promise<unknown>): Promise<unknown> {
-    const { sentinelPassword, tls } = this.options;
+  /** One command, to a sentinel or a server. */
+  async ask(port: number, ...command: [string, ...string[]]): Promise<unknown> {
+    const { password, sentinelPassword, tls } = this.options;
+    const own = this.sentinelPorts.includes(port) ? sentinelPassword : password;
     const redis = new Redis({
       host: '127.0.0.1',
       port,
       // The test itself trusts what it has started.
       ...(tls === undefined ? {} : { tls: { rejectUnauthorized: false } }),
-      ...(sentinelPassword === undefined ? {} : { password: sentinelPassword }),
+      ...(own === undefined ? {} : { password: own }),
       lazyConnect: true,
       enableReadyCheck: false,
       retryStrategy: () => null,
@@ -146,7 +144,8 @@ export class SentinelGroup {
     redis.on('error', () => undefined);
     try {
       await redis.connect();
-      return await question(redis);
+      const [name, ...args] = command;
+      return await redis.call(name, ...args);
     } finally {
       redis.disconnect();
     }
