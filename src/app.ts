@@ -21,6 +21,7 @@ import type { Settings } from './settings.js';
 import { createStorage } from './storage.js';
 import type { Storage } from './storage.js';
 import { CounterKeys } from './store/keys.js';
+import { SharedActiveKeys } from './store/shared-active-keys.js';
 import type { EnvoyOptions } from './transport/envoy.js';
 import { GrpcServer } from './transport/grpc.js';
 import { HttpServer, MetricsServer } from './transport/http.js';
@@ -168,7 +169,9 @@ export function createApp(settings: Settings, version: string, log: Log): App {
 
     async start() {
       storage.start();
-      metrics.start();
+      metrics.start(
+        storage.commands && new SharedActiveKeys(storage.commands, settings.limits.keyPrefix),
+      );
       await config.start();
       healthTimer = setInterval(() => {
         health.changed();

@@ -7,7 +7,7 @@ import type { Logger } from './model.js';
 import type { Settings } from './settings.js';
 import { describeRedis, type RedisSettings } from './settings-redis.js';
 import { toRedisPlace } from './redis-place.js';
-import type { Backend, NamedGuardState } from './store/backend.js';
+import type { Backend, KeyCommands, NamedGuardState } from './store/backend.js';
 import { createBackend } from './store/connect.js';
 import { DenyCache } from './store/deny-cache.js';
 import { MemoryStore } from './store/memory.js';
@@ -33,6 +33,8 @@ export interface Storage {
   forgetDenials(): void;
   /** Deletes counters wherever they are remembered; resolves to how many there were. */
   reset(keys: readonly string[]): Promise<number>;
+  /** Where instances share what is no decision; undefined in memory. */
+  readonly commands: KeyCommands | undefined;
   /** Live instances that share these counters, as last seen or as set; 1 or more. */
   instances(): number;
   start(): void;
@@ -65,6 +67,7 @@ function memoryStorage(store: MemoryStore): Storage {
       },
     },
     fallback: store,
+    commands: undefined,
     connected: () => true,
     states: () => [],
     forgetDenials: nothing,
@@ -143,6 +146,7 @@ function redisStorage(
       .join('; limits per second in '),
     gate: denyCache ?? gate,
     fallback,
+    commands: main,
     connected: () => backends.every(({ connected }) => connected),
     states: () => backends.flatMap((backend) => backend.states()),
     forgetDenials: () => denyCache?.clear(),
