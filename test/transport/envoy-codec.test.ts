@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { RequestError } from '../../src/limiter.js';
-import { MAX_HITS, type JsonValue } from '../../src/model.js';
+import { MAX_HITS, type Descriptor, type JsonValue } from '../../src/model.js';
 import {
   decodeRequest,
   encodeResponse,
@@ -235,7 +235,91 @@ function mutate(bytes: Uint8Array, edits: readonly (readonly [number, number, nu
 
 const edits = fc.array(fc.tuple(fc.nat(4), fc.nat(), fc.nat(255)), { minLength: 1, maxLength: 4 });
 
+/** Bytes as hexadecimal, spaces allowed. */
+function hex(text: string): Buffer {
+  return Buffer.from(text.replaceAll(' ', ''), 'hex');
+}
+
+const NOTHING = { entries: [], override: undefined, hits: undefined, giveBack: false };
+
 describe("the codec of Envoy's messages", () => {
+  const readings: readonly [string, string, Partial<Descriptor>][] = [
+    ['a unit of 0 as no override', '12 06 12 04 08 05 10 00', {}],
+    ['no unit as no override', '12 04 12 02 08 05', {}],
+    ['an unknown unit as no override', '12 06 12 04 08 05 10 08', {}],
+    ['a negative unit as no override', '12 0f 12 0d 08 05 10 ffffffffffffffffff01', {}],
+    ['unit 1', '12 06 12 04 08 05 10 01', { override: { requests: 5, unit: 'second' } }],
+    ['unit 7', '12 06 12 04 08 05 10 07', { override: { requests: 5, unit: 'week' } }],
+    [
+      'an override of nothing per minute',
+      '12 04 12 02 10 02',
+      { override: { requests: 0, unit: 'minute' } },
+    ],
+    [
+      'an override in two parts',
+      '12 08 12 02 08 05 12 02 10 03',
+      { override: { requests: 5, unit: 'hour' } },
+    ],
+    ['hits of 0 as told', '12 02 1a 00', { hits: 0 }],
+    ['hits of 0 as told in full', '12 04 1a 02 08 00', { hits: 0 }],
+    ['hits of 5 billion', '12 08 1a 06 08 80e497d012', { hits: 5_000_000_000 }],
+    ['the most hits', '12 0d 1a 0b 08 ffffffffffffffffff01', { hits: 9007199254740991 }],
+    ['hits that are given back', '12 06 1a 02 08 03 20 01', { hits: 3, giveBack: true }],
+    ['a number of another field, skipped', '12 04 98 06 96 01', {}],
+    ['a group, skipped', '12 06 2b 08 01 10 02 2c', {}],
+    ['a field of another type, skipped', '12 02 08 01', {}],
+    [
+      'bytes that are not UTF-8',
+      '12 06 0a 04 0a 02 ff 61',
+      { entries: [{ key: '\ufffda', value: '' }] },
+    ],
+  ];
+  for (const [what, bytes, descriptor] of readings) {
+    it(`reads ${what}`, () => {
+      expect(decodeRequest(hex(bytes), BOUNDS).descriptors).to.deep.equal([
+        { ...NOTHING, ...descriptor },
+      ]);
+    });
+  }
+
+  const refusals: readonly [string, string, string][] = [
+    ['a length beyond the end', '0a 05 61', 'it ends in the middle of a field'],
+    [
+      'a length beyond the outer message',
+      '12 02 0a 05 61 61 61 61 61',
+      'it ends in the middle of a field',
+    ],
+    ['a number of eleven bytes', '18 ffffffffffffffffffff01', 'a number of more than ten bytes'],
+    ['field number 0', '00 01', 'field number 0'],
+    ['wire type 7', '0f', 'wire type 7'],
+    ['an end without a group', '0c', 'a group ends that did not begin'],
+    ['another end than the group', '2b 34', 'a group ends that did not begin'],
+    ['a group without end', '2b 08 01', 'it ends in the middle of a field'],
+    ['groups nested without end', '2b'.repeat(40), 'groups nested too deeply'],
+  ];
+  for (const [what, bytes, message] of refusals) {
+    it(`refuses ${what}`, () => {
+      expect(() => decodeRequest(hex(bytes), BOUNDS)).to.throw(
+        RequestError,
+        `malformed message: ${message}`,
+      );
+    });
+  }
+
+  it('refuses what is beyond its bounds, naming the field', () => {
+    const bounds = { maxDescriptors: 2, maxEntries: 2, maxValueBytes: 3 };
+    const cases: readonly [string, string][] = [
+      ['1200 1200 1200', 'descriptors: more than 2'],
+      ['1206 0a00 0a00 0a00', 'descriptors.entries: more than 2'],
+      ['0a04 61616161', 'domain: longer than 3 bytes'],
+      ['1208 0a06 0a04 61616161', 'descriptors.entries.key: longer than 3 bytes'],
+      ['1208 0a06 1204 61616161', 'descriptors.entries.value: longer than 3 bytes'],
+    ];
+    for (const [bytes, message] of cases) {
+      expect(() => decodeRequest(hex(bytes), bounds)).to.throw(RequestError, message);
+    }
+  });
+
   const runs = { numRuns: 2000, seed: 8081 };
 
   it('reads what a generated codec writes', () => {
