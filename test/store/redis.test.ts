@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { ALGORITHM_NAMES } from '../../src/model.js';
 import { chargeOf, decideAll, decideOne, limitOf } from '../support/limits.js';
 import { RedisServer, freePort } from '../support/redis-server.js';
-import { until, watchRedisStore } from '../support/redis-store.js';
+import { stopStores, until, watchRedisStore } from '../support/redis-store.js';
 import type { Watched } from '../support/redis-store.js';
 import { storeContract } from './contract.js';
 
@@ -22,6 +22,8 @@ describe('RedisStore', () => {
     admin.disconnect();
     await server.stop();
   });
+
+  afterEach(stopStores);
 
   async function started(port = server.port): Promise<Watched> {
     const watched = watchRedisStore(port);

@@ -17,6 +17,12 @@ export interface RedisServerOptions {
   readonly command?: string;
 }
 
+/** What a test that failed left behind ends with the process. */
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 export class RedisServer {
   private constructor(
     readonly port: number,
@@ -46,6 +52,7 @@ export class RedisServer {
         resolve();
       });
     });
+    running.add(child);
     const server = new RedisServer(port, directory, child, exited);
     for (let i = 0; i < 200; i++) {
       if (child.exitCode !== null) break;
@@ -58,9 +65,9 @@ export class RedisServer {
 
   /** Ends the server as if it crashed, and removes its directory. A second call does nothing. */
   async stop(): Promise<void> {
-    this.process.kill('SIGCONT');
     this.process.kill('SIGKILL');
     await this.exited;
+    running.delete(this.process);
     await rm(this.directory, { recursive: true, force: true });
   }
 

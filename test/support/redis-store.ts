@@ -12,6 +12,14 @@ export interface Watched {
   roundtrips: number;
 }
 
+const opened = new Set<RedisStore>();
+
+/** Stops every store that a test has made, also after it failed: an open connection keeps mocha alive. */
+export async function stopStores(): Promise<void> {
+  for (const store of opened) await store.stop();
+  opened.clear();
+}
+
 /** Not started. `port` on this host, or a whole connection. */
 export function watchRedisStore(
   port: number,
@@ -44,6 +52,7 @@ export function watchRedisStore(
     reloads: 0,
     roundtrips: 0,
   };
+  opened.add(watched.store);
   return watched;
 }
 
