@@ -78,6 +78,8 @@ if mode == GIVE_BACK then
     state.last, state.lastHits, state.first = false, 0, 0
   end
 elseif mode == UNDO then
+  -- The newest run may go: its life is shortened.
+  state.deadline = false
   local older, from = state.older, state.from
   local runLast, runHits
   while from < #older do

@@ -70,6 +70,8 @@ end
 -- [take]
 if mode == GIVE_BACK or mode == UNDO then
   state.level = max(state.level - hits * PARTS, 0)
+  -- It is full sooner: its life is shortened.
+  state.deadline = false
 else
   if state.level <= 0 then
     state.at = max(state.at, nowUs)
