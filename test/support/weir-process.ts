@@ -40,6 +40,8 @@ export async function startWeir(options: {
   const child = spawn(process.execPath, [...program, 'serve'], {
     env: {
       ...process.env,
+      // tsx compiles the same file differently here, and coverage of both cannot be added up.
+      NODE_V8_COVERAGE: '',
       HOST: '127.0.0.1',
       PORT: String(httpPort),
       GRPC_HOST: '127.0.0.1',
