@@ -118,8 +118,11 @@ export function toStoreError(error: unknown): StoreError {
   }
   if (error.name !== 'ReplyError') {
     const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;
-    const reason = code ?? (error.name === 'ParserError' ? 'the reply is not RESP' : error.message);
-    return new StoreError(error.name === 'ParserError' ? 'reply' : 'connection', reason);
+    // What the client's parser says when it does not understand; it would quote what was sent.
+    if (code === undefined && /\bRESP\b|ParserError/.test(`${error.name} ${error.message}`)) {
+      return new StoreError('reply', 'the reply is not RESP');
+    }
+    return new StoreError('connection', code ?? error.message);
   }
   const word = errorWord(error);
   const kind = KINDS[word];

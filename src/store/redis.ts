@@ -72,6 +72,8 @@ export class RedisStore implements NodeStore {
   /** Why there is no connection; also what calls fail with meanwhile. */
   private offline: StoreError | undefined = new StoreError('connection', 'not connected yet');
   private reportedUp: boolean | undefined;
+  /** Something came back on the connection that was last reported; else it is no news that it broke. */
+  private answered = true;
   private readonly loggedMs = new Map<FailureKind, number>();
   private skewMs = -Infinity;
 
@@ -130,6 +132,7 @@ export class RedisStore implements NodeStore {
       this.client.call(name, ...args).then(
         (reply) => {
           clearTimeout(timer);
+          this.answered = true;
           resolve(reply);
         },
         (error: unknown) => {
@@ -233,6 +236,7 @@ export class RedisStore implements NodeStore {
     }
     this.end(flight);
     this.attempts = 0;
+    this.answered = true;
     const nowMs = performance.now();
     this.options.observer.roundtrip((nowMs - flight.sentMs) / 1000);
     this.measureSkew(answer.nowUs, flight.sentMs, nowMs);
@@ -286,8 +290,9 @@ export class RedisStore implements NodeStore {
   private up(): void {
     this.offline = undefined;
     this.options.onConnected?.();
-    if (this.reportedUp === true) return;
+    if (this.reportedUp === true || !this.answered) return;
     this.reportedUp = true;
+    this.answered = false;
     this.loggedMs.clear();
     this.options.logger.info({ redis: this.address }, 'connected to Redis');
   }
@@ -297,8 +302,10 @@ export class RedisStore implements NodeStore {
     const wasUp = this.connected;
     this.offline = error;
     if (wasUp || error.kind !== 'connection') this.options.observer.storeFailed(error.kind);
-    if (this.reportedUp !== false) this.loggedMs.delete(error.kind);
-    this.reportedUp = false;
+    if (this.answered) {
+      if (this.reportedUp !== false) this.loggedMs.delete(error.kind);
+      this.reportedUp = false;
+    }
     this.logFailure(error);
     this.failFlights(error);
   }
