@@ -22,6 +22,7 @@ import { createStorage } from './storage.js';
 import type { Storage } from './storage.js';
 import { CounterKeys } from './store/keys.js';
 import { SharedActiveKeys } from './store/shared-active-keys.js';
+import { createTracer, type Tracer } from './tracing.js';
 import type { EnvoyOptions } from './transport/envoy.js';
 import { GrpcServer } from './transport/grpc.js';
 import { HttpServer, MetricsServer } from './transport/http.js';
@@ -103,7 +104,19 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       refusals.refused(rule, limit);
     },
   });
-  const doors = { limiter, observer: watchedBy(metrics, recent), health, logger: log };
+  // Its packages are loaded at start, and only when it is on.
+  let tracer: Tracer | undefined;
+  const doors = {
+    limiter,
+    observer: watchedBy(metrics, recent),
+    tracer: settings.tracing.enabled
+      ? {
+          start: (...request: Parameters<Tracer['start']>) => tracer?.start(...request),
+        }
+      : undefined,
+    health,
+    logger: log,
+  };
   const envoy = envoyOptions(settings);
   const shared = {
     decisionTimeoutMs: settings.limits.decisionTimeoutMs,
@@ -160,6 +173,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     await config.stop();
     await storage.stop();
     metrics.stop();
+    await tracer?.stop();
   }
 
   return {
@@ -168,6 +182,9 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     },
 
     async start() {
+      if (settings.tracing.enabled) {
+        tracer = await createTracer({ settings: settings.tracing, version, logger: log });
+      }
       storage.start();
       metrics.start(
         storage.commands && new SharedActiveKeys(storage.commands, settings.limits.keyPrefix),

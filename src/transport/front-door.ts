@@ -19,6 +19,18 @@ export interface TransportObserver {
   exposition(accept: string | undefined): Promise<{ contentType: string; body: string }>;
 }
 
+/** Follows requests in traces. */
+export interface RequestTracer {
+  /**
+   * A request has come; `header` gives the caller's headers by lower-case name. Undefined when it is not
+   * sampled. Exactly one of the two that it returns is called.
+   */
+  start(
+    method: FrontDoorName,
+    header: (name: string) => string | undefined,
+  ): { decided(decision: Decision): void; failed(error: unknown): void } | undefined;
+}
+
 /** Whether the service may be asked: for health checks of gRPC and HTTP. */
 export interface HealthSource {
   serving(): boolean;

@@ -2,14 +2,19 @@
  * The HTTP port: decisions as JSON, health for probes, metrics for scrapes. Owns methods, status codes,
  * time-outs and the size of a body; what requests and answers mean is in `envoy` and `envoy-json`.
  */
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { performance } from 'node:perf_hooks';
 import { RequestError, type Limiter } from '../limiter.js';
 import type { Decision, Logger } from '../model.js';
 import { MAX_ENTRIES, MAX_VALUE_BYTES, type EnvoyRequest } from './envoy-codec.js';
 import { parseJsonRequest, toJsonResponse } from './envoy-json.js';
 import { retryAfterSeconds, toDecisionRequest, toResponse, type EnvoyOptions } from './envoy.js';
-import { decisionDeadlineMs, type HealthSource, type TransportObserver } from './front-door.js';
+import {
+  decisionDeadlineMs,
+  type HealthSource,
+  type RequestTracer,
+  type TransportObserver,
+} from './front-door.js';
 import {
   closeServer,
   createHttpServer,
@@ -39,6 +44,8 @@ export interface HttpOptions {
 export interface HttpDependencies {
   readonly limiter: Limiter;
   readonly observer: TransportObserver;
+  /** Undefined when tracing is off. */
+  readonly tracer?: RequestTracer | undefined;
   readonly health: HealthSource;
   readonly logger: Logger;
 }
@@ -118,19 +125,22 @@ export class HttpServer {
     }
     readBody(request, maxBodyBytes, (body) => {
       if (body === undefined) fail(413, `body: longer than ${String(maxBodyBytes)} bytes`);
-      else this.decideJson(body, receivedMs, response, fail);
+      else this.decideJson(body, receivedMs, request.headers, response, fail);
     });
   }
 
   private decideJson(
     body: Buffer,
     receivedMs: number,
+    headers: IncomingHttpHeaders,
     response: ServerResponse,
     fail: (status: number, message: string) => void,
   ): void {
-    const { limiter, observer, logger } = this.dependencies;
+    const { limiter, observer, tracer, logger } = this.dependencies;
     const { maxDescriptors, decisionTimeoutMs } = this.options;
+    const span = tracer?.start('json', (name) => headers[name]?.toString());
     const failWith = (error: unknown): void => {
+      span?.failed(error);
       if (error instanceof RequestError) {
         fail(error.code === 'invalid_argument' ? 400 : 503, error.message);
         return;
@@ -151,6 +161,7 @@ export class HttpServer {
           observer.observeDecision(decision);
           this.answer(decision, wire, response);
           observer.observeRequest('json', (performance.now() - receivedMs) / 1000);
+          span?.decided(decision);
         } catch (error) {
           failWith(error);
         }
