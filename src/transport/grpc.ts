@@ -34,7 +34,7 @@ import {
   Health,
   SERVICE_UNKNOWN,
 } from './health.js';
-import { limitHttp2, mendTimeouts } from './http2-limits.js';
+import { limitHttp2, watchHttp2 } from './http2-limits.js';
 import { Listener, type ListenAddress } from './listener.js';
 import { decodeNativeRequest, encodeNativeResponse, type NativeRequest } from './native-codec.js';
 import * as native from './native.js';
@@ -108,8 +108,6 @@ export class GrpcServer {
     this.server = new Server({
       'grpc.max_receive_message_length': options.maxMessageBytes,
       'grpc.max_concurrent_streams': options.maxConcurrentStreams,
-      'grpc.max_connection_age_ms': options.maxConnectionAgeMs,
-      'grpc.max_connection_age_grace_ms': options.maxConnectionAgeGraceMs,
       'grpc.max_connection_idle_ms': options.maxConnectionIdleMs ?? 900_000,
       'grpc.keepalive_time_ms': options.keepaliveTimeMs ?? 60_000,
       'grpc.keepalive_timeout_ms': options.keepaliveTimeoutMs ?? 20_000,
@@ -122,7 +120,10 @@ export class GrpcServer {
     this.addServices();
     // We accept ourselves and hand over: so TLS is ours, and so are connections that never speak.
     const injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
-    mendTimeouts(this.server);
+    watchHttp2(this.server, {
+      maxAgeMs: options.maxConnectionAgeMs,
+      graceMs: options.maxConnectionAgeGraceMs,
+    });
     this.listener = new Listener(
       {
         address: options.address,

@@ -1,9 +1,14 @@
 /**
  * What the gRPC library leaves open in HTTP/2: how large headers may be, how often a client may cancel,
- * and time-outs that overflow. It has no options for these, so this reaches into two of its fields, with
- * care: without them nothing is changed, and the tests say so.
+ * time-outs that overflow, and how old a connection may be without leaving something behind. This reaches
+ * into two of its fields, with care: without them nothing is changed, and the tests say so.
  */
-import type { Http2Server, IncomingHttpHeaders } from 'node:http2';
+import {
+  constants,
+  type Http2Server,
+  type Http2Session,
+  type IncomingHttpHeaders,
+} from 'node:http2';
 
 /** Of all headers of a call, as HTTP/2 counts them. Larger: the stream is reset. */
 const MAX_HEADER_LIST_BYTES = 16_384;
@@ -15,6 +20,11 @@ const MAX_HEADER_LIST_BYTES = 16_384;
  */
 const RESETS = { streamResetBurst: 10_000, streamResetRate: 5000 };
 
+/** Units of `grpc-timeout` that can overflow. */
+const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
+/** The longest that a timer can run. */
+const MAX_TIMER_MS = 2_147_483_647;
+
 /** To be called before the server has a listener or an injector. */
 export function limitHttp2(server: object): void {
   const options: unknown = Reflect.get(server, 'commonServerOptions');
@@ -25,23 +35,60 @@ export function limitHttp2(server: object): void {
   });
 }
 
-/**
- * To be called after that. The library counts a time-out in milliseconds of 32 bits, so that one of 25
- * days or more has passed at once; such a one is taken for none.
- */
-export function mendTimeouts(server: object): void {
-  const servers: unknown = Reflect.get(server, 'http2Servers');
-  if (!(servers instanceof Map)) return;
-  for (const http2Server of (servers as Map<Http2Server, unknown>).keys()) {
+/** How old a connection may get. */
+export interface ConnectionAge {
+  /** After this, give or take a tenth, it is asked to go: clients spread over new replicas. */
+  readonly maxAgeMs: number;
+  /** After this much more it is ended. */
+  readonly graceMs: number;
+}
+
+/** To be called once the server has a listener or an injector. */
+export function watchHttp2(server: object, age: ConnectionAge): void {
+  for (const http2Server of http2ServersOf(server)) {
     http2Server.prependListener('stream', (_stream, headers) => {
       dropEndlessTimeout(headers);
+    });
+    http2Server.on('session', (session) => {
+      retire(session, age);
     });
   }
 }
 
-const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
-const MAX_TIMER_MS = 2_147_483_647;
+/**
+ * The library's own option draws a new duration for each connection, and Node keeps a list for each
+ * duration that it has seen until it would have ended: 160 bytes a connection for a day. Hence steps.
+ */
+const JITTER_STEPS = 32;
 
+function retire(session: Http2Session, { maxAgeMs, graceMs }: ConnectionAge): void {
+  const step = Math.floor(Math.random() * (JITTER_STEPS + 1)) - JITTER_STEPS / 2;
+  const jitterMs = Math.round((maxAgeMs / 10) * (step / (JITTER_STEPS / 2)));
+  let timer = setTimeout(
+    () => {
+      // First the GOAWAY that still takes what is on its way, then the one that does not.
+      if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, MAX_STREAM_ID);
+      session.close();
+      timer = setTimeout(
+        () => {
+          session.destroy();
+        },
+        Math.min(graceMs, MAX_TIMER_MS),
+      ).unref();
+    },
+    Math.min(maxAgeMs + jitterMs, MAX_TIMER_MS),
+  ).unref();
+  session.once('close', () => {
+    clearTimeout(timer);
+  });
+}
+
+const MAX_STREAM_ID = 2_147_483_647;
+
+/**
+ * The library counts a time-out in milliseconds of 32 bits, so that one of 25 days or more has passed at
+ * once; such a one is taken for none.
+ */
 function dropEndlessTimeout(headers: IncomingHttpHeaders): void {
   const timeout = headers['grpc-timeout'];
   if (typeof timeout !== 'string') return;
@@ -53,4 +100,10 @@ function dropEndlessTimeout(headers: IncomingHttpHeaders): void {
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
+}
+
+/** The library's own HTTP/2 servers, of which there is one to each listener and injector. */
+export function http2ServersOf(server: object): readonly Http2Server[] {
+  const servers: unknown = Reflect.get(server, 'http2Servers');
+  return servers instanceof Map ? [...(servers as Map<Http2Server, unknown>).keys()] : [];
 }

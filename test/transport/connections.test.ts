@@ -238,6 +238,23 @@ describe('gRPC connections', () => {
     expect(calls).to.be.greaterThan(100);
   });
 
+  it('sends GOAWAY at the age, give or take a tenth, and cuts what is left after the grace', async () => {
+    await start(undefined, { maxConnectionAgeMs: 200, maxConnectionAgeGraceMs: 100 });
+    bench.limiter.decide = () => undefined;
+    const session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
+    session.on('error', () => undefined);
+    await new Promise((resolve) => session.once('connect', resolve));
+    const before = performance.now();
+    const elapsed = new Map<string, number>();
+    const held = rawCall(session, GOOD).catch(() => undefined);
+    session.once('goaway', () => elapsed.set('goaway', performance.now() - before));
+    await held;
+    elapsed.set('cut', performance.now() - before);
+    expect(elapsed.get('goaway')).to.be.within(150, 280);
+    expect(elapsed.get('cut')).to.be.within(250, 500);
+    session.destroy();
+  });
+
   describe('on a unix socket', () => {
     let directory: string;
     let socketPath: string;
