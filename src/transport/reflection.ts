@@ -66,7 +66,10 @@ function encodeFile(parsed: protobuf.Root, name: string, imports: readonly strin
   const wanted = path.dirname(name).replaceAll('/', '.');
   const file = parsed.toDescriptor('proto3').file.find((f) => f.package === wanted);
   if (file === undefined) throw new Error(`${name}: declares another package than ${wanted}`);
-  for (const message of file.messageType ?? []) markOptional(message);
+  for (const message of file.messageType ?? []) {
+    markOptional(message);
+    nameMapEntries(message);
+  }
   const described: descriptor.IFileDescriptorProto = {
     ...file,
     name,
@@ -88,4 +91,20 @@ function markOptional(message: descriptor.IDescriptorProto): void {
     Object.assign(field, { proto3Optional: true });
   }
   for (const nested of message.nestedType ?? []) markOptional(nested);
+}
+
+/**
+ * A map is a list of messages that are nested under the name that the language prescribes:
+ * `AttributesEntry` for `attributes`. The library leaves the `Entry` out, and readers in Go refuse that.
+ */
+function nameMapEntries(message: descriptor.IDescriptorProto): void {
+  const nested = message.nestedType ?? [];
+  for (const field of message.field ?? []) {
+    const entry = nested.find((each) => each.name === field.typeName && each.options?.mapEntry);
+    if (entry === undefined) continue;
+    const words = (field.name ?? '').split('_');
+    entry.name = `${words.map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join('')}Entry`;
+    field.typeName = entry.name;
+  }
+  nested.forEach(nameMapEntries);
 }

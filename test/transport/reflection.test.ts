@@ -108,4 +108,21 @@ describe('reflection', () => {
       expect(found?.dependency).to.deep.equal(dependency);
     });
   }
+
+  it('names the entries of a map as the language prescribes, or tools written in Go refuse them', async () => {
+    const answer = await ask(bench.port, 'v1', { file_containing_symbol: 'weir.v1.RateLimiter' });
+    const { file_descriptor_proto: encoded } = answer['file_descriptor_response'] as {
+      file_descriptor_proto: Buffer[];
+    };
+    const message = encoded
+      .map(
+        (bytes) => descriptor.FileDescriptorProto.decode(bytes) as descriptor.IFileDescriptorProto,
+      )
+      .flatMap((file) => (file.package === 'weir.v1' ? (file.messageType ?? []) : []))
+      .find((each) => each.name === 'Descriptor');
+    expect(message?.nestedType?.map((nested) => nested.name)).to.deep.equal(['AttributesEntry']);
+    expect(message?.field?.find((field) => field.name === 'attributes')?.typeName).to.equal(
+      'AttributesEntry',
+    );
+  });
 });
