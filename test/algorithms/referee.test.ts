@@ -50,7 +50,6 @@ interface Played {
 async function playInMemory(history: History, prefix: string): Promise<Played[]> {
   let nowUs = history.startUs;
   const store = new MemoryStore({ nowUs: () => nowUs, observer: QUIET });
-  const longestUs = Math.max(...history.limits.map((limit) => limit.windowUs));
   const taken: Taken[] = [];
   const played: Played[] = [];
   // Every counter is there from the start, so that none is swept while clocks step back.
@@ -64,7 +63,8 @@ async function playInMemory(history: History, prefix: string): Promise<Played[]>
   );
   await decideAll(store, [all]);
   for (const batch of history.batches) {
-    nowUs += Math.round(batch.windows * longestUs) + batch.afterUs;
+    const windowUs = history.limits[batch.of]?.windowUs ?? 0;
+    nowUs += Math.floor(batch.windows * windowUs) + batch.afterUs;
     const requests = batch.requests.map((steps) =>
       steps.map((step) => toCharge(history, step, prefix, taken)),
     );

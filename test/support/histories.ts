@@ -15,7 +15,8 @@ export interface Step {
 }
 
 export interface Batch {
-  /** Since the batch before, as a share of the longest window and as plain µs. */
+  /** Since the batch before: a share of the window of this counter, rounded down, and plain µs. */
+  readonly of: number;
   readonly windows: number;
   readonly afterUs: number;
   readonly requests: readonly (readonly Step[])[];
@@ -32,8 +33,27 @@ export interface HistoryOptions {
   readonly wild: boolean;
 }
 
-const tameRequests = fc.constantFrom(0, 1, 2, 3, 5, 10);
-const wildRequests = fc.constantFrom(0, 1, 2, 3, 5, 10, 7919, 4294967295);
+const tameRequests = fc.constantFrom(0, 1, 2, 3, 5, 10, 10);
+const wildRequests = fc.constantFrom(0, 1, 2, 3, 5, 10, 10, 7919, 4294967295);
+
+/** Shares of a window: among them whole ones, and whole precisions of the sliding window counter. */
+const PAUSES = [
+  0,
+  0,
+  1e-6,
+  1 / 120,
+  1 / 60,
+  1 / 60,
+  1 / 60,
+  0.25,
+  0.25,
+  0.25,
+  0.5,
+  0.5,
+  0.1,
+  1,
+  1.01,
+];
 
 /** Seed and number of runs, from the environment where they are set. */
 export function runsOf(runs: number): { seed: number; numRuns: number } {
@@ -66,7 +86,7 @@ export function histories({ wild }: HistoryOptions): fc.Arbitrary<History> {
       });
     });
   const step = fc.record({
-    counter: fc.integer({ min: 0, max: 3 }),
+    counter: fc.constantFrom(0, 0, 0, 0, 1, 2, 3),
     hits: wild
       ? fc.oneof(
           { weight: 8, arbitrary: fc.integer({ min: 0, max: 6 }) },
@@ -98,15 +118,16 @@ export function histories({ wild }: HistoryOptions): fc.Arbitrary<History> {
   const pause = wild
     ? fc.oneof(
         {
-          weight: 6,
-          arbitrary: fc.constantFrom(0, 0, 1e-6, 1 / 120, 1 / 60, 0.1, 0.3, 0.5, 1, 1.01, 2.5),
+          weight: 12,
+          arbitrary: fc.constantFrom(...PAUSES),
         },
         { weight: 1, arbitrary: fc.constantFrom(-1e-6, -0.1, -0.5, -1, -1.5, -30) },
       )
-    : fc.constantFrom(0, 0, 1e-6, 1 / 120, 1 / 60, 0.1, 0.3, 0.5, 1, 1.01, 2.5);
+    : fc.constantFrom(...PAUSES);
   const batch = fc.record({
+    of: fc.constantFrom(0, 0, 0, 0, 1, 2, 3),
     windows: pause,
-    afterUs: fc.constantFrom(0, 0, 1, 2, 777, 123_456, 1_000_000),
+    afterUs: fc.constantFrom(0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 777, 123_456),
     requests: fc.array(fc.array(step, { minLength: 1, maxLength: 3 }), {
       minLength: 1,
       maxLength: 3,
@@ -115,6 +136,6 @@ export function histories({ wild }: HistoryOptions): fc.Arbitrary<History> {
   return fc.record({
     startUs: fc.constantFrom(1_700_000_000_000_000, 1_700_000_000_000_001, 1_712_345_678_912_345),
     limits: fc.array(limit, { minLength: 4, maxLength: 4 }),
-    batches: fc.array(batch, { minLength: 1, maxLength: 14 }),
+    batches: fc.array(batch, { minLength: 1, maxLength: 24, size: 'max' }),
   });
 }
