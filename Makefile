@@ -12,7 +12,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: build ## Serve the example rules: counters in memory, or in Redis when REDIS_URL is set
-	@printf '%s\n' 'When it listens, ask it from another terminal, more than three times a minute:' \
+	@printf '%s\n' 'When it listens, ask it from another terminal; three attempts a minute pass:' \
+	  "  node dist/main.js hit --server 127.0.0.1:$${GRPC_PORT:-8081} --domain edge endpoint=/login,user=42 --times 4" \
 	  "  curl -i http://127.0.0.1:$${PORT:-8080}/json -d '{\"domain\":\"edge\",\"descriptors\":[{\"entries\":[{\"key\":\"endpoint\",\"value\":\"/login\"},{\"key\":\"user\",\"value\":\"42\"}]}]}'" \
 	  'Ctrl-C stops it.'
 	@export RUNTIME_ROOT="$${RUNTIME_ROOT:-$(CURDIR)/examples}" DRAIN_DELAY="$${DRAIN_DELAY:-0s}"; \

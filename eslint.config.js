@@ -46,6 +46,7 @@ const IMPORTS = [
       'rolling-ratio',
       'heavy-hitters',
       'rule-series',
+      'metrics-compat',
       'store/keys',
       'store/store',
     ],
