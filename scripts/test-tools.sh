@@ -18,6 +18,7 @@ declare -A packages=(
   [redis-sentinel]=redis-sentinel
   [luacheck]=lua-check
   [promtool]=prometheus
+  [faketime]=faketime
   [openssl]=openssl
   [chromium]=chromium
   [python3]=python3-venv

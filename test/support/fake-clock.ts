@@ -1,5 +1,5 @@
 /** Processes whose clock is wrong, by libfaketime. Where it is missing `findFakeClock` says so. */
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 
 const PLACES = ['x86_64-linux-gnu', 'aarch64-linux-gnu'].map(
   (machine) => `/usr/lib/${machine}/faketime/libfaketime.so.1`,
@@ -17,18 +17,4 @@ export function clockOff(library: string, seconds: number): Record<string, strin
     FAKETIME: `${seconds < 0 ? '-' : '+'}${Math.abs(seconds)}s`,
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   };
-}
-
-/** Environment of a process that looks into this file for how far its clock is off; see `setClock`. */
-export function clockFrom(library: string, file: string): Record<string, string> {
-  return {
-    LD_PRELOAD: library,
-    FAKETIME_TIMESTAMP_FILE: file,
-    FAKETIME_NO_CACHE: '1',
-    FAKETIME_DONT_FAKE_MONOTONIC: '1',
-  };
-}
-
-export function setClock(file: string, seconds: number): void {
-  writeFileSync(file, `${seconds < 0 ? '-' : '+'}${Math.abs(seconds)}s\n`);
 }

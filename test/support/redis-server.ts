@@ -15,8 +15,6 @@ export interface RedisServerOptions {
   readonly port?: number;
   /** Default `redis-server`. */
   readonly command?: string;
-  /** On top of our own environment. */
-  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** What a test that failed left behind ends with the process. */
@@ -45,10 +43,7 @@ export class RedisServer {
     const directory = await mkdtemp(join(tmpdir(), 'weir-redis-'));
     const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory];
     args.push('--save', '', '--appendonly', 'no', '--daemonize', 'no', ...(options.args ?? []));
-    const child = spawn(options.command ?? 'redis-server', args, {
-      stdio: 'ignore',
-      env: { ...process.env, ...options.env },
-    });
+    const child = spawn(options.command ?? 'redis-server', args, { stdio: 'ignore' });
     const exited = new Promise<void>((resolve) => {
       child.once('exit', () => {
         resolve();
