@@ -43,6 +43,7 @@ const IMPORTS = [
       'model',
       'active-keys',
       'exposition',
+      'metrics-compat',
       'rolling-ratio',
       'heavy-hitters',
       'rule-series',

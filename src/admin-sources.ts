@@ -30,7 +30,7 @@ export interface AdminParts {
     readonly lastWarnings: readonly Problem[];
   };
   readonly recent: RecentDecisions;
-  readonly observer: Pick<TransportObserver, 'exposition'>;
+  readonly observer: Pick<TransportObserver, 'exposition'> & { statsd(): string };
   readonly instances: () => number;
   readonly clockSkewSeconds?: () => number;
   readonly logger: Logger;
@@ -70,11 +70,12 @@ export function createAdminSources(parts: AdminParts): AdminSources {
     settings: () => shownSettings(parts.env),
     stats: async () => {
       const { body } = await parts.observer.exposition(undefined);
-      return body
+      const flat = body
         .split('\n')
         .filter((line) => line !== '' && !line.startsWith('#'))
         .map((line) => `${line.replace(/ (\S+)$/, ': $1')}\n`)
         .join('');
+      return parts.observer.statsd() + flat;
     },
     logger: parts.logger,
   };

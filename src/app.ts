@@ -54,6 +54,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
     nearLimitRatio: settings.limits.nearLimitRatio,
     detailedMaxSeries: settings.metrics.detailedMaxSeries,
     alsoMilliseconds: settings.metrics.alsoMilliseconds,
+    compat: settings.metrics.compat ? { shadowMode: settings.limits.shadowMode } : undefined,
     nowMs: () => Date.now(),
   });
   const storage = createStorage({ settings, observer: metrics, logger: log, nowMs, nowUs });

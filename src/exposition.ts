@@ -13,7 +13,7 @@ export interface Sample {
 
 /** All samples of one metric. */
 export interface Family {
-  /** As in the classic format: a counter's ends in `_total`. */
+  /** As in the classic format: a counter's ends in `_total`, unless it must have a foreign name. */
   readonly name: string;
   readonly help: string;
   readonly type: 'counter' | 'gauge' | 'histogram' | 'summary';
@@ -44,9 +44,11 @@ export function writeExposition(
 }
 
 function writeFamily(text: Writer, family: Family, openMetrics: boolean): void {
-  const isCounter = openMetrics && family.type === 'counter';
+  const isCounter = openMetrics && family.type === 'counter' && family.name.endsWith('_total');
   const name = isCounter ? family.name.replace(/_total$/, '') : family.name;
-  text.add(`# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${family.type}\n`);
+  // OpenMetrics knows no counter by another name.
+  const type = openMetrics && family.type === 'counter' && !isCounter ? 'unknown' : family.type;
+  text.add(`# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${type}\n`);
   for (const { suffix, labels, value } of family.samples) {
     const full = isCounter ? family.name : name + suffix;
     // OpenMetrics wants the bounds of buckets as floats.

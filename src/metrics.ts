@@ -6,6 +6,7 @@
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import { ActiveKeys, type ActiveKeyStore } from './active-keys.js';
 import { label, writeExposition, type Exposition, type Family, type Sample } from './exposition.js';
+import { CompatMetrics } from './metrics-compat.js';
 import { FAILURE_KINDS, type Decision, type FailureKind, type Snapshot } from './model.js';
 import { RuleBook, type Series } from './rule-series.js';
 import type { StoreObserver } from './store/store.js';
@@ -25,6 +26,8 @@ export interface MetricsOptions {
   readonly detailedMaxSeries: number;
   /** Adds request durations in ms too. */
   readonly alsoMilliseconds?: boolean;
+  /** METRICS_COMPAT: adds the names of the usual service; whether SHADOW_MODE is on. */
+  readonly compat?: { readonly shadowMode: boolean } | undefined;
   /** ms since the epoch. */
   readonly nowMs: () => number;
   /** Metrics of Node and the process; true unless a test wants to see only ours. */
@@ -108,6 +111,7 @@ export class Metrics implements StoreObserver {
   private evictedKeys = 0;
   private lastReloadSuccess = 0;
   private snapshot: Snapshot | undefined;
+  private readonly compat: CompatMetrics | undefined;
 
   constructor(private readonly options: MetricsOptions) {
     this.activeKeys = new ActiveKeys(options.nowMs);
@@ -117,6 +121,13 @@ export class Metrics implements StoreObserver {
       nowMs: options.nowMs,
       activeKeys: this.activeKeys,
     });
+    if (options.compat !== undefined) {
+      this.compat = new CompatMetrics({
+        nearLimitRatio: options.nearLimitRatio,
+        maxNames: options.detailedMaxSeries,
+        shadowMode: options.compat.shadowMode,
+      });
+    }
     if (options.processMetrics ?? true) collectDefaultMetrics({ register: this.processRegistry });
   }
 
@@ -134,6 +145,7 @@ export class Metrics implements StoreObserver {
     const { snapshot } = decision;
     if (snapshot.generation > (this.snapshot?.generation ?? 0)) this.configLoaded(snapshot);
     if (decision.degraded) this.counts.degraded++;
+    this.compat?.observe(decision);
     const matched = this.rules.observe(decision);
     if (!decision.domainKnown) {
       this.counts.unknownDomain++;
@@ -146,11 +158,13 @@ export class Metrics implements StoreObserver {
   /** From receipt to answer. */
   observeRequest(method: Method, seconds: number): void {
     this.durations[method].observe(seconds);
+    if (method === 'envoy') this.compat?.observeRequest(seconds);
   }
 
   /** A request was refused as wrong: INVALID_ARGUMENT, 400. */
   invalidRequest(): void {
     this.counts.invalid++;
+    this.compat?.invalidRequest();
   }
 
   /** The answer came after the caller had given up. */
@@ -205,6 +219,7 @@ export class Metrics implements StoreObserver {
     if (snapshot === this.snapshot) return;
     this.snapshot = snapshot;
     this.rules.load(snapshot);
+    this.compat?.configLoaded(snapshot);
     this.unmatched = new Map(
       [...snapshot.domains].map((domain) => [domain, this.unmatched.get(domain) ?? 0]),
     );
@@ -214,6 +229,7 @@ export class Metrics implements StoreObserver {
   configRejected(): void {
     this.lastReloadSuccess = 0;
     this.counts.rejectedConfigs++;
+    this.compat?.configRejected();
   }
 
   /** Answers a scrape, in the format that the Accept header asks for. */
@@ -223,7 +239,17 @@ export class Metrics implements StoreObserver {
 
   /** Everything as data; those of several processes can be merged with `mergeFamilies`. */
   async collect(): Promise<Family[]> {
-    return [...this.ruleFamilies(), ...this.ownFamilies(), ...(await this.processFamilies())];
+    return [
+      ...this.ruleFamilies(),
+      ...this.ownFamilies(),
+      ...(this.compat?.families() ?? []),
+      ...(await this.processFamilies()),
+    ];
+  }
+
+  /** Under the statsd names of the usual service, a line each; empty without METRICS_COMPAT. */
+  statsd(): string {
+    return this.compat?.statsd() ?? '';
   }
 
   private *ruleFamilies(): Generator<Family> {

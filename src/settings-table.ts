@@ -74,9 +74,15 @@ const LISTEN = {
     'Admin: the address to listen on. Loopback unless told otherwise, as it can reset counters',
   ),
   DEBUG_PORT: honoured(port, '6070', 'Admin: dashboard, explain, inspect and reset'),
-  ADMIN_TOKEN: honoured(text, '', 'Admin: the bearer token that changing anything needs', {
-    secret: true,
-  }),
+  ADMIN_TOKEN: honoured(
+    text,
+    '',
+    'Admin: a bearer token that every question then needs. Without it, what can change counters is ' +
+      'taken from this host only',
+    {
+      secret: true,
+    },
+  ),
   GRPC_HOST: honoured(text, '0.0.0.0', 'gRPC: the address to listen on'),
   GRPC_PORT: honoured(port, '8081', 'gRPC: the port'),
   GRPC_UDS: honoured(text, '', 'gRPC: listen on this unix socket instead of TCP'),
@@ -401,6 +407,12 @@ const METRICS = {
     '',
     'Mapping of statsd names',
     'metrics have labels from the start; docs/metrics.md lists them',
+  ),
+  METRICS_COMPAT: honoured(
+    bool,
+    'false',
+    'Serve the metrics of the usual service too, as its statsd-exporter mapping names them: ' +
+      '`ratelimit_service_rate_limit_total_hits` and so on',
   ),
   DETAILED_METRIC_MAX_SERIES: honoured(
     integer(1),

@@ -85,6 +85,8 @@ export interface Settings {
     readonly disabled: boolean;
     readonly detailedMaxSeries: number;
     readonly alsoMilliseconds: boolean;
+    /** The names of the usual service too. */
+    readonly compat: boolean;
   };
   /** Where to serve metrics besides the HTTP port. */
   readonly prometheus: (HostPort & { readonly path: string }) | undefined;
@@ -216,6 +218,7 @@ function assemble(reader: Reader): Settings {
       disabled: v.DISABLE_STATS,
       detailedMaxSeries: v.DETAILED_METRIC_MAX_SERIES,
       alsoMilliseconds: v.PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS,
+      compat: v.METRICS_COMPAT,
     },
     prometheus: v.USE_PROMETHEUS ? { ...v.PROMETHEUS_ADDR, path: v.PROMETHEUS_PATH } : undefined,
     tracing: {
