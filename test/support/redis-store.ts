@@ -33,7 +33,7 @@ export function watchRedisStore(
     lines.push(`${message} ${JSON.stringify(fields)}`);
   };
   const logger: Logger = { debug: line, info: line, warn: line, error: line };
-  const watched = {
+  const watched: Watched = {
     store: new RedisStore({
       connection: { host: '127.0.0.1', port, connectTimeoutMs: 2000, ...options },
       logger,
