@@ -19,7 +19,7 @@ const IMPORTS = [
   ['src/wildcard.ts', [], []],
   ['src/log.ts', ['model', 'settings'], [NODE, 'pino', 'pino-pretty']],
   ['src/tracing*.ts', ['model', 'settings'], [NODE, '@opentelemetry/.*']],
-  ['src/settings*.ts', ['model', SAME], [NODE, 'zod']],
+  ['src/settings*.ts', ['model', SAME], [NODE]],
   ['src/algorithms/*.ts', ['model', SAME], []],
   ['src/rules.ts', ['model', 'wildcard', 'store/keys'], []],
   ['src/limiter.ts', ['model', 'rules', 'store/store', 'store/keys'], []],
@@ -28,7 +28,7 @@ const IMPORTS = [
   [
     'src/config/*.ts',
     ['model', 'rules', 'wildcard', 'algorithms/.*', 'store/keys', SAME],
-    [NODE, 'yaml', 'zod'],
+    [NODE, 'yaml'],
   ],
   // A source of configuration that is a gRPC client.
   [
