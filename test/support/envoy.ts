@@ -36,7 +36,8 @@ export function findEnvoy(): string | undefined {
 /** Resolves when it takes requests. `timeout` is how long it waits for a decision, such as `0.02s`. */
 export async function startEnvoy(options: {
   binary: string;
-  weirPort: number;
+  /** Of each replica. */
+  weirPort: number | readonly number[];
   appPort: number;
   timeout: string;
 }): Promise<EnvoyProcess> {
@@ -49,7 +50,7 @@ export async function startEnvoy(options: {
     ['address: 0.0.0.0, port_value: 10000', 'address: 127.0.0.1, port_value: 0'],
     ['address: 0.0.0.0, port_value: 9902', 'address: 127.0.0.1, port_value: 0'],
     ['address: app, port_value: 8000', `address: 127.0.0.1, port_value: ${options.appPort}`],
-    ['address: weir, port_value: 8081', `address: 127.0.0.1, port_value: ${options.weirPort}`],
+    ['address: weir, port_value: 8081', replicas(options.weirPort)],
     ['timeout: 0.02s', `timeout: ${options.timeout}`],
   ].reduce(replaceOnce, readFileSync('deploy/envoy/envoy.yaml', 'utf8'));
   const configFile = join(dir, 'envoy.yaml');
@@ -92,6 +93,15 @@ export async function startEnvoy(options: {
     await stop();
     throw new Error(`Envoy did not become ready:\n${printed}`, { cause: error });
   }
+}
+
+function replicas(ports: number | readonly number[]): string {
+  const next =
+    ' }\n              - endpoint:\n                  address:\n                    socket_address: { ';
+  return [ports]
+    .flat()
+    .map((port) => `address: 127.0.0.1, port_value: ${port}`)
+    .join(next);
 }
 
 function replaceOnce(text: string, [from, to]: readonly string[]): string {
