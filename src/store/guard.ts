@@ -3,7 +3,7 @@
  * store that fails again and again is not asked until a probe finds it well. Resends nothing.
  */
 import type { Charge, FailureKind, Limit, Logger } from '../model.js';
-import { StoreError, StoreRequest } from './store.js';
+import { StoreError, StoreRequest, undoOf } from './store.js';
 import type { Gate, SettleWatcher, Store, StoreObserver } from './store.js';
 
 /**
@@ -19,6 +19,7 @@ const PROBE_INTERVAL_MS = 100;
 const PROBE_PATIENCE_MS = 250;
 /** A store that has not answered a probe for so long has its connection dropped. */
 const STUCK_MS = 1000;
+const UNDO_PATIENCE_MS = 1000;
 const LOG_INTERVAL_MS = 60_000;
 /** A breaker that closed longer ago than this opens with a log line of its own. */
 const CALM_MS = 10_000;
@@ -133,11 +134,31 @@ export class Guard implements Gate, SettleWatcher {
       // A timer may be early by part of a millisecond; waiting another whole one would be late.
       if (request.deadlineMs - nowMs < 1) {
         this.options.observer.storeFailed('timeout');
+        this.undoIfRefused(request);
         request.fail(new StoreError('timeout', 'no answer from the store before the deadline'));
       } else if (request.deadlineMs < next) next = request.deadlineMs;
     }
     if (next < this.timerDueMs) this.arm(next);
   };
+
+  /** A hit that is counted after the deadline, for a request that its policy has refused, is undone. */
+  private undoIfRefused(request: StoreRequest): void {
+    // A part of a larger request is dealt with by who has split it.
+    if (request.late !== undefined) return;
+    const undone = new Set<number>();
+    let refused = false;
+    const undo = (): void => {
+      const charges = refused ? undoOf(request, undone) : [];
+      if (charges.length === 0) return;
+      const deadlineMs = this.options.nowMs() + UNDO_PATIENCE_MS;
+      this.options.gate.submit(new StoreRequest(charges, deadlineMs, () => undefined));
+    };
+    request.late = undo;
+    request.takeBack = () => {
+      refused = true;
+      undo();
+    };
+  }
 
   private failed(error: StoreError, submittedMs: number): void {
     const nowMs = this.options.nowMs();

@@ -6,7 +6,7 @@
  */
 import type { Charge } from '../model.js';
 import { capacity } from '../algorithms/algorithm.js';
-import { StoreRequest } from './store.js';
+import { StoreRequest, undoOf } from './store.js';
 import type { Gate, StoreCharge } from './store.js';
 
 /** How long an undo may wait for its answer before it counts as failed. */
@@ -164,7 +164,7 @@ class Part extends StoreRequest {
   private readonly undone = new Set<number>();
 
   constructor(
-    private readonly whole: Whole,
+    whole: Whole,
     /** Places of its charges in the whole request. */
     readonly indexes: readonly number[],
     quotasAsShadow: boolean,
@@ -176,23 +176,14 @@ class Part extends StoreRequest {
     super(charges, whole.deadlineMs, () => {
       whole.answered(this, false);
     });
-  }
-
-  /** A store settles a request that its deadline has settled before: this is where the marks are. */
-  override settle(): void {
-    if (this.settled) this.whole.answered(this, true);
-    else super.settle();
+    // This is where the marks of what came too late are.
+    this.late = () => {
+      whole.answered(this, true);
+    };
   }
 
   /** What undoes each take that is known and not undone yet. */
   toUndo(): StoreCharge[] {
-    const undo: StoreCharge[] = [];
-    for (const [i, charge] of this.charges.entries()) {
-      const outcome = this.outcomes[i];
-      if (charge.mode !== 'take' || outcome?.taken !== true || this.undone.has(i)) continue;
-      this.undone.add(i);
-      undo.push({ ...charge, role: 'shadow', mode: 'give_back', mark: outcome.mark ?? 0 });
-    }
-    return undo;
+    return undoOf(this, this.undone);
   }
 }

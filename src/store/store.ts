@@ -46,10 +46,12 @@ export class StoreRequest {
   /** When it was passed to the store, on the clock of `performance.now()`; set by the guard. */
   submittedMs = 0;
   /**
-   * Set where the request went out in parts. Who refuses it for a reason that the parts do not know, such
-   * as a policy for a part without answer, calls this: what was taken is undone, the outcomes say so.
+   * Set where a request went out in parts, or had no answer in time. Who refuses it for a reason that the
+   * store does not know, such as a policy, calls this: what was taken, or turns out to have been, is undone.
    */
   takeBack: (() => void) | undefined;
+  /** Called when a store answers what its deadline has settled before; `outcomes` is filled then. */
+  late: (() => void) | undefined;
   private watcher: SettleWatcher | undefined;
 
   /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
@@ -77,7 +79,10 @@ export class StoreRequest {
 
   /** Ends the wait; a second call does nothing, and what a store fills in later is not looked at. */
   settle(): void {
-    if (this.settled) return;
+    if (this.settled) {
+      this.late?.();
+      return;
+    }
     this.settled = true;
     this.watcher?.settled(this);
     this.done(this);
@@ -89,6 +94,18 @@ export class StoreRequest {
     this.failure = error;
     this.settle();
   }
+}
+
+/** What undoes the takes of these charges that are known; those in `undone` were dealt with before. */
+export function undoOf(request: StoreRequest, undone: Set<number>): StoreCharge[] {
+  const undo: StoreCharge[] = [];
+  for (const [i, charge] of request.charges.entries()) {
+    const outcome = request.outcomes[i];
+    if (charge.mode !== 'take' || outcome?.taken !== true || undone.has(i)) continue;
+    undone.add(i);
+    undo.push({ ...charge, role: 'shadow', mode: 'give_back', mark: outcome.mark ?? 0 });
+  }
+  return undo;
 }
 
 /** Sees a request settled, before its caller does. */

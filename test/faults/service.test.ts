@@ -173,6 +173,21 @@ describe('a service whose Redis fails', function () {
     }
   });
 
+  it('leaves no hit of a request that its policy refused, when Redis counts it later', async () => {
+    redis.pause();
+    const refused = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => service.ask(`closed=later${i}`, 60)),
+    );
+    expect(refused.filter(({ code }) => code === 'OK')).to.deep.equal([]);
+    redis.resume();
+    await service.untilDecides('user=ready');
+    await sleep(200);
+    for (let i = 0; i < 20; i++) {
+      const { statuses } = await service.ask(`closed=later${i}:0`);
+      expect(statuses[0]?.limit_remaining).to.equal(3);
+    }
+  });
+
   it('measures round trips in seconds', async () => {
     const read = async (part: string): Promise<number> =>
       service.metric(`weir_redis_roundtrip_seconds_${part}`);

@@ -101,6 +101,22 @@ describe('Guard', () => {
     expect(answers).to.equal(0);
   });
 
+  it('undoes what is counted after the deadline, if the request was refused meanwhile', async () => {
+    for (const refused of [false, true]) {
+      const request = ask([charge(), charge({ key: 'r', mode: 'record' })], performance.now() + 3);
+      guard.submit(request);
+      await until(() => request.settled);
+      if (refused) request.takeBack?.();
+      request.outcomes[0] = request.outcomes[1] = { ...FITS, mark: 28 };
+      request.settle();
+      request.settle();
+      const undone = gate.submitted.splice(0).slice(1);
+      expect(undone.map(({ charges }) => charges)).to.deep.equal(
+        refused ? [[{ ...charge(), role: 'shadow', mode: 'give_back', mark: 28 }]] : [],
+      );
+    }
+  });
+
   it('opens the breaker after lasting failures and then asks the store no more', () => {
     openBreaker();
     expect(observer.breaker).to.deep.equal([true]);
