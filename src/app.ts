@@ -136,6 +136,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       maxConcurrentStreams: settings.grpc.maxConcurrentStreams,
       maxConnectionAgeMs: settings.grpc.maxConnectionAgeMs,
       maxConnectionAgeGraceMs: settings.grpc.graceMs,
+      direct: settings.grpc.direct,
       ipv6Prefix: settings.limits.ipv6Prefix,
     },
     doors,

@@ -86,6 +86,11 @@ const LISTEN = {
   GRPC_HOST: honoured(text, '0.0.0.0', 'gRPC: the address to listen on'),
   GRPC_PORT: honoured(port, '8081', 'gRPC: the port'),
   GRPC_UDS: honoured(text, '', 'gRPC: listen on this unix socket instead of TCP'),
+  GRPC_SERVER: honoured(
+    choice(['grpc-js', 'http2']),
+    'grpc-js',
+    'What answers decisions: the gRPC library, or, at two thirds of the cost, HTTP/2 streams directly',
+  ),
   GRPC_MAX_CONNECTION_AGE: honoured(
     duration(1),
     '24h',

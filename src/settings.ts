@@ -22,6 +22,8 @@ export interface Settings {
     readonly port: number;
     /** Listen on this unix socket instead of host and port. */
     readonly uds: string | undefined;
+    /** Decisions are answered on HTTP/2 streams, past the gRPC library. */
+    readonly direct: boolean;
     readonly maxConnectionAgeMs: number;
     readonly graceMs: number;
     readonly maxMessageBytes: number;
@@ -163,6 +165,7 @@ function assemble(reader: Reader): Settings {
       host: v.GRPC_HOST,
       port: v.GRPC_PORT,
       uds: orUndefined(v.GRPC_UDS),
+      direct: v.GRPC_SERVER === 'http2',
       maxConnectionAgeMs: v.GRPC_MAX_CONNECTION_AGE,
       graceMs: v.GRPC_MAX_CONNECTION_AGE_GRACE,
       maxMessageBytes: v.GRPC_MAX_MESSAGE_BYTES,

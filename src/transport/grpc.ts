@@ -25,8 +25,10 @@ import {
   decisionDeadlineMs,
   type FrontDoorName,
   type HealthSource,
+  type RequestTracer,
   type TransportObserver,
 } from './front-door.js';
+import { answerDirectly, type UnaryCall } from './grpc-direct.js';
 import {
   decodeHealthRequest,
   encodeHealth,
@@ -34,7 +36,7 @@ import {
   Health,
   SERVICE_UNKNOWN,
 } from './health.js';
-import { limitHttp2, watchHttp2 } from './http2-limits.js';
+import { http2ServersOf, limitHttp2, watchHttp2 } from './http2-limits.js';
 import { Listener, type ListenAddress } from './listener.js';
 import { decodeNativeRequest, encodeNativeResponse, type NativeRequest } from './native-codec.js';
 import * as native from './native.js';
@@ -56,6 +58,8 @@ export interface GrpcOptions {
   /** How many bits of an IPv6 address count. */
   readonly ipv6Prefix: number;
   readonly envoy: envoy.EnvoyOptions;
+  /** Decisions are answered on HTTP/2 streams, past the gRPC library; default false. */
+  readonly direct?: boolean;
   /** A connection without calls for so long is closed; default a quarter of an hour. */
   readonly maxConnectionIdleMs?: number;
   /** A connection is pinged so often; default one minute. */
@@ -69,6 +73,8 @@ export interface GrpcOptions {
 export interface GrpcDependencies {
   readonly limiter: Limiter;
   readonly observer: TransportObserver;
+  /** Undefined when tracing is off. */
+  readonly tracer?: RequestTracer | undefined;
   readonly health: HealthSource;
   readonly logger: Logger;
 }
@@ -94,6 +100,7 @@ export class GrpcServer {
   private readonly server: Server;
   private readonly listener: Listener;
   private readonly health: Health;
+  private readonly methods = new Map<string, (call: UnaryCall) => void>();
   private draining: Promise<void> | undefined;
   private hurry: (() => void) | undefined;
   private inFlight = 0;
@@ -124,6 +131,7 @@ export class GrpcServer {
       maxAgeMs: options.maxConnectionAgeMs,
       graceMs: options.maxConnectionAgeGraceMs,
     });
+    if (options.direct ?? false) this.answerDirectly();
     this.listener = new Listener(
       {
         address: options.address,
@@ -158,6 +166,21 @@ export class GrpcServer {
     if (this.draining === undefined) this.draining = this.runDrain(times);
     else this.hurry?.();
     return this.draining;
+  }
+
+  /** Decisions past the library, on the connections that it owns. */
+  private answerDirectly(): void {
+    const { methods, server } = this;
+    const opened: unknown = Reflect.get(server, 'onStreamOpened');
+    for (const http2Server of http2ServersOf(server)) {
+      answerDirectly(http2Server, {
+        methods,
+        maxMessageBytes: this.options.maxMessageBytes,
+        opened: (stream) => {
+          if (typeof opened === 'function') Reflect.apply(opened, server, [stream]);
+        },
+      });
+    }
   }
 
   private async runDrain(times: { delayMs: number; timeoutMs: number }): Promise<void> {
@@ -222,38 +245,39 @@ export class GrpcServer {
   }
 
   private addDoor<Wire>(service: string, door: Door<Wire>): void {
+    const serve = this.serve(door);
+    this.methods.set(`/${service}/ShouldRateLimit`, serve);
     this.server.addService(unary(service, ['ShouldRateLimit']), {
-      ShouldRateLimit: this.handler(door),
+      ShouldRateLimit: throughLibrary(serve),
     });
   }
 
-  private handler<Wire>(door: Door<Wire>): handleUnaryCall<Buffer, Buffer> {
+  private serve<Wire>(door: Door<Wire>): (call: UnaryCall) => void {
     const { limiter, observer, logger } = this.dependencies;
     const { decisionTimeoutMs } = this.options;
-    return (call, callback) => {
+    return (call) => {
       const receivedMs = performance.now();
       this.inFlight++;
-      // Milliseconds since the epoch, or Infinity; counted by the library from the call's headers.
-      const patienceMs = Number(call.getDeadline()) - Date.now();
       const fail = (error: unknown): void => {
         observer.observeRequest(door.name, (performance.now() - receivedMs) / 1000);
         if (!(error instanceof RequestError)) {
           logger.error({ err: error, method: door.name }, 'request failed');
         } else if (error.code === 'invalid_argument') observer.invalidRequest();
-        callback(toStatus(error));
+        const { code, details } = toStatus(error);
+        call.fail(code, details);
         this.callEnded();
       };
       try {
-        const wire = door.decode(call.request);
+        const wire = door.decode(call.message);
         const request = door.toRequest(wire);
-        const deadlineMs = decisionDeadlineMs(receivedMs, patienceMs, decisionTimeoutMs);
+        const deadlineMs = decisionDeadlineMs(receivedMs, call.patienceMs, decisionTimeoutMs);
         limiter.decide(request, deadlineMs, (decision) => {
           try {
             observer.observeDecision(decision);
             const elapsedMs = performance.now() - receivedMs;
-            if (elapsedMs > patienceMs) observer.deadlineExceeded();
+            if (elapsedMs > call.patienceMs) observer.deadlineExceeded();
             // Envoy cancels when its client goes or its time-out ends: there is nobody to answer.
-            if (!call.cancelled) callback(null, door.encode(decision, wire));
+            if (!call.cancelled) call.answer(door.encode(decision, wire));
             observer.observeRequest(door.name, elapsedMs / 1000);
             this.callEnded();
           } catch (error) {
@@ -297,6 +321,27 @@ export class GrpcServer {
       { Check: check, List: list, Watch: watch },
     );
   }
+}
+
+/** The same call as the library passes it on. */
+function throughLibrary(serve: (call: UnaryCall) => void): handleUnaryCall<Buffer, Buffer> {
+  return (call, callback) => {
+    serve({
+      message: call.request,
+      // Milliseconds since the epoch, or Infinity; counted by the library from the call's headers.
+      patienceMs: Number(call.getDeadline()) - Date.now(),
+      header: (name) => call.metadata.get(name)[0]?.toString(),
+      get cancelled() {
+        return call.cancelled;
+      },
+      answer: (message) => {
+        callback(null, message);
+      },
+      fail: (code, details) => {
+        callback({ code, details });
+      },
+    });
+  };
 }
 
 function unary(service: string, names: readonly string[]): ServiceDefinition {

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { status } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import { FixedLimiter, unmatched } from './fixtures.js';
-import { Bench, ENVOY, failureOf, HEALTH, NATIVE } from './grpc-client.js';
+import { Bench, ENVOY, failureOf, HEALTH, NATIVE, SERVERS } from './grpc-client.js';
 
 const REQUEST = { descriptor: { user: 'x' } };
 
@@ -33,116 +33,122 @@ function heldLimiter(): { limiter: FixedLimiter; release: () => void } {
   };
 }
 
-describe('drain', () => {
-  let bench: Bench;
+for (const { server, direct } of SERVERS) {
+  describe(`drain, by ${server}`, () => {
+    let bench: Bench;
 
-  afterEach(async () => {
-    await bench.stop();
-  });
-
-  it('ends at once with idle clients', async () => {
-    bench = await new Bench().start();
-    await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
-    const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 5000 }));
-    expect(elapsed).to.be.lessThan(500);
-    expect(bench.server.connections).to.equal(0);
-  });
-
-  it('says NOT_SERVING and still answers while it waits', async () => {
-    bench = await new Bench().start();
-    const drained = bench.server.drain({ delayMs: 200, timeoutMs: 5000 });
-    expect(await bench.caller(HEALTH).call('Check', {})).to.deep.equal({ status: 'NOT_SERVING' });
-    const answer = await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
-    expect(answer).to.include({ allowed: true });
-    expect(await elapsedOf(drained)).to.be.within(50, 1000);
-  });
-
-  it('finishes calls in flight', async () => {
-    const { limiter, release } = heldLimiter();
-    bench = await new Bench(limiter).start();
-    const call = bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
-    await pause(50);
-    const drained = bench.server.drain({ delayMs: 0, timeoutMs: 5000 });
-    await pause(50);
-    release();
-    expect(await call).to.include({ allowed: true });
-    expect(await elapsedOf(drained)).to.be.lessThan(500);
-  });
-
-  it('cuts a call that is stuck at its time-out', async () => {
-    const { limiter } = heldLimiter();
-    bench = await new Bench(limiter).start();
-    const call = failureOf(
-      bench.caller(ENVOY).call('ShouldRateLimit', { domain: 'a', descriptors: [{}] }),
-    );
-    await pause(50);
-    const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 100 }));
-    expect(elapsed).to.be.within(90, 1000);
-    expect((await call).code).to.be.oneOf([status.UNAVAILABLE, status.CANCELLED, status.INTERNAL]);
-  });
-
-  it('is not held up by a health watch', async () => {
-    bench = await new Bench().start();
-    const stream = bench.caller(HEALTH).watch({});
-    const seen: unknown[] = [];
-    stream.on('data', (message) => seen.push(message));
-    const ended = new Promise<void>((resolve) => {
-      stream.on('error', () => undefined);
-      stream.on('close', resolve);
-      stream.on('end', resolve);
+    afterEach(async () => {
+      await bench.stop();
     });
-    await pause(100);
-    const elapsed = await elapsedOf(bench.server.drain({ delayMs: 50, timeoutMs: 5000 }));
-    await ended;
-    expect(elapsed).to.be.lessThan(1000);
-    expect(seen).to.deep.equal([{ status: 'SERVING' }, { status: 'NOT_SERVING' }]);
-  });
 
-  it('is not held up by clients that are half open or silent', async () => {
-    bench = await new Bench().start();
-    const silent = connect({ port: bench.port, host: '127.0.0.1', allowHalfOpen: true });
-    const half = connect({ port: bench.port, host: '127.0.0.1', allowHalfOpen: true });
-    const session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
-    for (const client of [silent, half, session]) client.on('error', () => undefined);
-    half.end();
-    await pause(100);
-    const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 2000 }));
-    expect(elapsed).to.be.lessThan(1000);
-    await pause(20);
-    expect(bench.server.connections).to.equal(0);
-    for (const client of [silent, half, session]) client.destroy();
-  });
+    it('ends at once with idle clients', async () => {
+      bench = await new Bench(undefined, { direct }).start();
+      await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
+      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 5000 }));
+      expect(elapsed).to.be.lessThan(500);
+      expect(bench.server.connections).to.equal(0);
+    });
 
-  it('is shortened by a second call, and resolves for both', async () => {
-    const { limiter } = heldLimiter();
-    bench = await new Bench(limiter).start();
-    const call = failureOf(bench.caller(NATIVE).call('ShouldRateLimit', REQUEST));
-    await pause(50);
-    const elapsed = await elapsedOf(
-      (async () => {
-        const first = bench.server.drain({ delayMs: 10_000, timeoutMs: 10_000 });
-        await pause(10);
-        const second = bench.server.drain({ delayMs: 10_000, timeoutMs: 10_000 });
-        await pause(10);
-        await Promise.all([first, second, bench.server.drain({ delayMs: 0, timeoutMs: 0 })]);
-      })(),
-    );
-    expect(elapsed).to.be.lessThan(1000);
-    await call;
-  });
+    it('says NOT_SERVING and still answers while it waits', async () => {
+      bench = await new Bench(undefined, { direct }).start();
+      const drained = bench.server.drain({ delayMs: 200, timeoutMs: 5000 });
+      expect(await bench.caller(HEALTH).call('Check', {})).to.deep.equal({ status: 'NOT_SERVING' });
+      const answer = await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
+      expect(answer).to.include({ allowed: true });
+      expect(await elapsedOf(drained)).to.be.within(50, 1000);
+    });
 
-  it('refuses new connections from the GOAWAY on', async () => {
-    bench = await new Bench().start();
-    await bench.server.drain({ delayMs: 0, timeoutMs: 0 });
-    const caller = bench.caller(NATIVE);
-    const call = caller.call('ShouldRateLimit', REQUEST, { deadline: Date.now() + 1000 });
-    expect((await failureOf(call)).code).to.equal(status.UNAVAILABLE);
-  });
+    it('finishes calls in flight', async () => {
+      const { limiter, release } = heldLimiter();
+      bench = await new Bench(limiter, { direct }).start();
+      const call = bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
+      await pause(50);
+      const drained = bench.server.drain({ delayMs: 0, timeoutMs: 5000 });
+      await pause(50);
+      release();
+      expect(await call).to.include({ allowed: true });
+      expect(await elapsedOf(drained)).to.be.lessThan(500);
+    });
 
-  it('works on a server that never listened', async () => {
-    bench = new Bench();
-    expect(await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 1000 }))).to.be.lessThan(
-      500,
-    );
+    it('cuts a call that is stuck at its time-out', async () => {
+      const { limiter } = heldLimiter();
+      bench = await new Bench(limiter, { direct }).start();
+      const call = failureOf(
+        bench.caller(ENVOY).call('ShouldRateLimit', { domain: 'a', descriptors: [{}] }),
+      );
+      await pause(50);
+      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 100 }));
+      expect(elapsed).to.be.within(90, 1000);
+      expect((await call).code).to.be.oneOf([
+        status.UNAVAILABLE,
+        status.CANCELLED,
+        status.INTERNAL,
+      ]);
+    });
+
+    it('is not held up by a health watch', async () => {
+      bench = await new Bench(undefined, { direct }).start();
+      const stream = bench.caller(HEALTH).watch({});
+      const seen: unknown[] = [];
+      stream.on('data', (message) => seen.push(message));
+      const ended = new Promise<void>((resolve) => {
+        stream.on('error', () => undefined);
+        stream.on('close', resolve);
+        stream.on('end', resolve);
+      });
+      await pause(100);
+      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 50, timeoutMs: 5000 }));
+      await ended;
+      expect(elapsed).to.be.lessThan(1000);
+      expect(seen).to.deep.equal([{ status: 'SERVING' }, { status: 'NOT_SERVING' }]);
+    });
+
+    it('is not held up by clients that are half open or silent', async () => {
+      bench = await new Bench(undefined, { direct }).start();
+      const silent = connect({ port: bench.port, host: '127.0.0.1', allowHalfOpen: true });
+      const half = connect({ port: bench.port, host: '127.0.0.1', allowHalfOpen: true });
+      const session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
+      for (const client of [silent, half, session]) client.on('error', () => undefined);
+      half.end();
+      await pause(100);
+      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 2000 }));
+      expect(elapsed).to.be.lessThan(1000);
+      await pause(20);
+      expect(bench.server.connections).to.equal(0);
+      for (const client of [silent, half, session]) client.destroy();
+    });
+
+    it('is shortened by a second call, and resolves for both', async () => {
+      const { limiter } = heldLimiter();
+      bench = await new Bench(limiter, { direct }).start();
+      const call = failureOf(bench.caller(NATIVE).call('ShouldRateLimit', REQUEST));
+      await pause(50);
+      const elapsed = await elapsedOf(
+        (async () => {
+          const first = bench.server.drain({ delayMs: 10_000, timeoutMs: 10_000 });
+          await pause(10);
+          const second = bench.server.drain({ delayMs: 10_000, timeoutMs: 10_000 });
+          await pause(10);
+          await Promise.all([first, second, bench.server.drain({ delayMs: 0, timeoutMs: 0 })]);
+        })(),
+      );
+      expect(elapsed).to.be.lessThan(1000);
+      await call;
+    });
+
+    it('refuses new connections from the GOAWAY on', async () => {
+      bench = await new Bench(undefined, { direct }).start();
+      await bench.server.drain({ delayMs: 0, timeoutMs: 0 });
+      const caller = bench.caller(NATIVE);
+      const call = caller.call('ShouldRateLimit', REQUEST, { deadline: Date.now() + 1000 });
+      expect((await failureOf(call)).code).to.equal(status.UNAVAILABLE);
+    });
+
+    it('works on a server that never listened', async () => {
+      bench = new Bench(undefined, { direct });
+      expect(await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 1000 }))).to.be.lessThan(
+        500,
+      );
+    });
   });
-});
+}

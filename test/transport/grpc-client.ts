@@ -86,6 +86,12 @@ export async function failureOf(
   throw new Error('the call was answered');
 }
 
+/** Who answers decisions; every suite that asks for some runs over both. */
+export const SERVERS = [
+  { server: 'the gRPC library', direct: false },
+  { server: 'HTTP/2 streams', direct: true },
+] as const;
+
 export const OPTIONS: GrpcOptions = {
   address: { host: '127.0.0.1', port: 0 },
   tls: undefined,
