@@ -52,9 +52,22 @@ try {
   if (error instanceof CommanderError) {
     process.exitCode = error.exitCode === 0 ? 0 : USAGE;
   } else {
-    terminal.complain(
-      `${error instanceof SettingsError ? error.message : String((error as Error).stack)}\n`,
-    );
+    terminal.complain(`${describe(error)}\n`);
     process.exit(1);
   }
+}
+
+/** What people can mend in words, what they cannot with its stack. */
+function describe(error: unknown): string {
+  if (error instanceof SettingsError) return error.message;
+  if (!(error instanceof Error)) return String(error);
+  const { syscall, code, address, port } = error as NodeJS.ErrnoException & {
+    address?: string;
+    port?: number;
+  };
+  if (syscall !== 'listen' || address === undefined) return String(error.stack);
+  const place = port === undefined || port < 0 ? address : `${address}:${String(port)}`;
+  const why =
+    code === 'EADDRINUSE' ? 'something listens there already' : (code ?? 'it is not allowed');
+  return `cannot listen on ${place}: ${why}. GRPC_PORT, GRPC_UDS, PORT and DEBUG_PORT choose where`;
 }
