@@ -208,9 +208,12 @@ function report(terminal: Terminal, api: Question['api'], answers: readonly Answ
       ['left', 'left', 'right', 'right', 'right'],
     )}`,
   );
-  const unlimited = last.lines.every((line) => line.limit === undefined);
-  if (unlimited)
-    terminal.print('\nNothing limits this request here, or the rule does not disclose it.\n');
+  if (last.lines.some((line) => line.limit !== undefined)) return;
+  terminal.print(
+    last.allowed
+      ? '\nNothing limits this request here, or the rule does not disclose it, or Redis did not answer.\n'
+      : '\nThe rule does not disclose its limit, or Redis did not answer and the rule refuses then.\n',
+  );
 }
 
 function explain(error: unknown, options: Options): string {
