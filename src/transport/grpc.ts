@@ -253,12 +253,14 @@ export class GrpcServer {
   }
 
   private serve<Wire>(door: Door<Wire>): (call: UnaryCall) => void {
-    const { limiter, observer, logger } = this.dependencies;
+    const { limiter, observer, tracer, logger } = this.dependencies;
     const { decisionTimeoutMs } = this.options;
     return (call) => {
       const receivedMs = performance.now();
       this.inFlight++;
+      const span = tracer?.start(door.name, (name) => call.header(name));
       const fail = (error: unknown): void => {
+        span?.failed(error);
         observer.observeRequest(door.name, (performance.now() - receivedMs) / 1000);
         if (!(error instanceof RequestError)) {
           logger.error({ err: error, method: door.name }, 'request failed');
@@ -279,6 +281,7 @@ export class GrpcServer {
             // Envoy cancels when its client goes or its time-out ends: there is nobody to answer.
             if (!call.cancelled) call.answer(door.encode(decision, wire));
             observer.observeRequest(door.name, elapsedMs / 1000);
+            span?.decided(decision);
             this.callEnded();
           } catch (error) {
             fail(error);
