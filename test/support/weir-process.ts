@@ -21,14 +21,27 @@ export interface WeirProcess {
 
 const STARTUP_MS = 20_000;
 
-/** Resolves when it is ready to decide; rejects with what it printed when it ends before or takes too long. */
-export async function startWeir(options: {
+interface Options {
   /** Configuration files by name. */
   files: Readonly<Record<string, string>>;
   env?: Readonly<Record<string, string>>;
   /** Arguments of Node; usually the sources are run, for what is measured `dist/main.js`. */
   program?: readonly string[];
-}): Promise<WeirProcess> {
+}
+
+/** Resolves when it is ready to decide; rejects with what it printed when it ends before or takes too long. */
+export async function startWeir(options: Options): Promise<WeirProcess> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start(options);
+    } catch (error) {
+      // A port that was free a moment ago may have gone to somebody else since.
+      if (attempt === 3 || !String(error).includes('something listens there already')) throw error;
+    }
+  }
+}
+
+async function start(options: Options): Promise<WeirProcess> {
   const program = options.program ?? ['--import', 'tsx', 'src/main.ts'];
   const root = mkdtempSync(join(tmpdir(), 'weir-process-'));
   const configDir = join(root, 'rules', 'config');
