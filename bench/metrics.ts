@@ -13,13 +13,12 @@ import { watchedBy } from '../src/admin-sources.js';
 import { RecentDecisions } from '../src/admin/recent-decisions.js';
 import { loadConfig } from '../src/config/load.js';
 import { createLimiter } from '../src/limiter.js';
-import { Metrics } from '../src/metrics.js';
+import { Metrics, NO_METRICS } from '../src/metrics.js';
 import type { Logger } from '../src/model.js';
 import { RefusalLog } from '../src/refusal-log.js';
 import { parseSettings } from '../src/settings.js';
 import { createStorage } from '../src/storage.js';
 import { CounterKeys } from '../src/store/keys.js';
-import type { TransportObserver } from '../src/transport/front-door.js';
 import { GrpcServer } from '../src/transport/grpc.js';
 import { RedisServer } from '../test/support/redis-server.js';
 import { Caller, closedLoop, encodeRequest, Tally } from './caller.js';
@@ -100,13 +99,6 @@ async function serve(redisPort: number, watched: boolean): Promise<void> {
       refusals.refused(rule, limit);
     },
   });
-  const blind: TransportObserver = {
-    observeDecision: nothing,
-    observeRequest: nothing,
-    invalidRequest: nothing,
-    deadlineExceeded: nothing,
-    exposition: (accept) => metrics.exposition(accept),
-  };
   const server = new GrpcServer(
     {
       address: { host: '127.0.0.1', port: 0 },
@@ -122,7 +114,7 @@ async function serve(redisPort: number, watched: boolean): Promise<void> {
     },
     {
       limiter,
-      observer: watched ? watchedBy(metrics, recent) : blind,
+      observer: watched ? watchedBy(metrics, recent) : NO_METRICS,
       health: { serving: () => true, onChange: nothing, ready: () => ({ ok: true, reason: '' }) },
       logger: silent,
     },

@@ -6,6 +6,7 @@ import type { AdminSources, ReloadState, StoreState } from './admin/sources.js';
 import type { RecentDecisions } from './admin/recent-decisions.js';
 import { formatProblem, type Problem } from './config/problems.js';
 import type { Limiter } from './limiter.js';
+import type { StoreFacts } from './metrics.js';
 import type { Decision, Logger, Snapshot } from './model.js';
 import type { Settings } from './settings.js';
 import { VARIABLES, type Variable } from './settings-table.js';
@@ -32,7 +33,7 @@ export interface AdminParts {
   readonly recent: RecentDecisions;
   readonly observer: Pick<TransportObserver, 'exposition'> & { statsd(): string };
   readonly instances: () => number;
-  readonly clockSkewSeconds?: () => number;
+  readonly storeFacts: () => StoreFacts;
   readonly logger: Logger;
 }
 
@@ -98,19 +99,24 @@ export function watchedBy(
   };
 }
 
-function storeStates({ storage, clockSkewSeconds }: AdminParts): readonly StoreState[] {
+function storeStates({ storage, storeFacts }: AdminParts): readonly StoreState[] {
   const states = storage.states();
   const { kind, description } = storage;
   if (states.length === 0) {
     return [{ name: description, kind, breakerOpen: false, lastFailure: undefined }];
   }
+  const { clockSkewSeconds, evictionPolicyUnsafe, evictedKeys } = storeFacts();
   return states.map((state) => ({
     name: states.length === 1 ? description : `${description}: ${state.name}`,
     kind,
     breakerOpen: state.breakerOpen,
     lastFailure: state.lastFailure,
-    clockSkewSeconds: clockSkewSeconds?.(),
-    facts: { Connection: storage.connected() ? 'open' : 'not open' },
+    clockSkewSeconds,
+    facts: {
+      Connection: storage.connected() ? 'open' : 'not open',
+      ...(evictionPolicyUnsafe && { Eviction: 'its maxmemory-policy may drop counters' }),
+      ...(evictedKeys > 0 && { 'Keys dropped': evictedKeys }),
+    },
   }));
 }
 

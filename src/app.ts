@@ -12,7 +12,7 @@ import { XdsConfigSource } from './config/xds.js';
 import type { XdsConfigSourceOptions } from './config/xds.js';
 import { createLimiter } from './limiter.js';
 import type { Log } from './log.js';
-import { Metrics } from './metrics.js';
+import { Metrics, NO_METRICS } from './metrics.js';
 import type { Snapshot } from './model.js';
 import { RefusalLog } from './refusal-log.js';
 import { compileRules } from './rules.js';
@@ -107,9 +107,10 @@ export function createApp(settings: Settings, version: string, log: Log): App {
   });
   // Its packages are loaded at start, and only when it is on.
   let tracer: Tracer | undefined;
+  const observer = settings.metrics.disabled ? NO_METRICS : metrics;
   const doors = {
     limiter,
-    observer: watchedBy(metrics, recent),
+    observer: watchedBy(observer, recent),
     tracer: settings.tracing.enabled
       ? {
           start: (...request: Parameters<Tracer['start']>) => tracer?.start(...request),
@@ -158,7 +159,8 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       storage,
       config,
       recent,
-      observer: metrics,
+      observer,
+      storeFacts: () => metrics.storeFacts,
       instances: () => storage.instances(),
       logger: log,
     }),

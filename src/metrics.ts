@@ -79,6 +79,28 @@ class Histogram {
   }
 }
 
+/** What a store has said of itself lately. */
+export interface StoreFacts {
+  readonly clockSkewSeconds: number;
+  readonly evictionPolicyUnsafe: boolean;
+  readonly evictedKeys: number;
+}
+
+/** In place of `Metrics` under DISABLE_STATS: counts nothing, and a scrape of it is empty. */
+export const NO_METRICS = {
+  observeDecision: ignore,
+  observeRequest: ignore,
+  invalidRequest: ignore,
+  deadlineExceeded: ignore,
+  exposition: (accept: string | undefined): Promise<Exposition> =>
+    Promise.resolve(writeExposition([], accept)),
+  statsd: (): string => '',
+};
+
+function ignore(): void {
+  // nothing is counted
+}
+
 /** Counts what happens, and writes it down when asked. Nothing here throws on a request's way. */
 export class Metrics implements StoreObserver {
   private readonly rules: RuleBook;
@@ -245,6 +267,15 @@ export class Metrics implements StoreObserver {
       ...(this.compat?.families() ?? []),
       ...(await this.processFamilies()),
     ];
+  }
+
+  /** What the store has said of itself, for people. */
+  get storeFacts(): StoreFacts {
+    return {
+      clockSkewSeconds: this.skew,
+      evictionPolicyUnsafe: this.evictionPolicyUnsafe === 1,
+      evictedKeys: this.evictedKeys,
+    };
   }
 
   /** Under the statsd names of the usual service, a line each; empty without METRICS_COMPAT. */
