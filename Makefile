@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := node_modules/.bin
 
-.PHONY: help run build test lint format typecheck bench soak tools clean
+.PHONY: help run build test lint format typecheck bench faults soak tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,8 +30,11 @@ bench: build tools ## Measure: decisions a second by algorithm, then how often E
 	@node --import tsx bench/decisions.ts
 	@node --import tsx bench/envoy.ts
 
-soak: build tools ## Ten minutes of load while Redis is killed each minute (MINUTES=n)
-	@node --import tsx bench/soak.ts "$${MINUTES:-10}"
+faults: build tools ## Every fault of Redis at 2,000 requests a second; writes the table into docs/operations.md
+	@node --import tsx bench/faults.ts
+
+soak: build tools ## Ten minutes of load with random faults (MINUTES=n, PER_SECOND=n, SEED=n)
+	@node --import tsx bench/soak.ts "$${MINUTES:-10}" "$${PER_SECOND:-500}" $${SEED:-}
 
 lint: node_modules/.package-lock.json ## Lint TypeScript, Lua and deploy/; unused code; format
 	@npm run --silent lint

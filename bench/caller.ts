@@ -21,8 +21,8 @@ const HEADERS = {
 
 const definition = loadSync('envoy/service/ratelimit/v3/rls.proto', { includeDirs: ['proto'] });
 
-/** A request with one descriptor (endpoint, user), framed for gRPC. */
-export function encodeRequest(endpoint: string, user: string): Buffer {
+/** A request with one descriptor (endpoint, user), framed for gRPC; `hits` of its own, if given. */
+export function encodeRequest(endpoint: string, user: string, hits?: number): Buffer {
   const service = definition[SERVICE] as ServiceDefinition; // by its name in rls.proto
   const entries = [
     { key: 'endpoint', value: endpoint },
@@ -30,7 +30,7 @@ export function encodeRequest(endpoint: string, user: string): Buffer {
   ];
   const body = service['ShouldRateLimit']?.requestSerialize({
     domain: 'bench',
-    descriptors: [{ entries }],
+    descriptors: [{ entries, ...(hits !== undefined && { hitsAddend: { value: hits } }) }],
   });
   if (body === undefined) throw new Error('rls.proto has no ShouldRateLimit');
   const head = Buffer.alloc(5);
@@ -38,29 +38,50 @@ export function encodeRequest(endpoint: string, user: string): Buffer {
   return Buffer.concat([head, body]);
 }
 
+/** What a message says of its one descriptor: who decided, and what is left. */
+export function decodeStatus(message: Buffer): { byStore: boolean; remaining: number } {
+  const service = definition[SERVICE] as ServiceDefinition; // by its name in rls.proto
+  const answer = service['ShouldRateLimit']?.responseDeserialize(message) as {
+    statuses?: { currentLimit: object | null; limitRemaining: number }[];
+  };
+  const [status] = answer.statuses ?? [];
+  // Only a decision of the store tells its limit.
+  return {
+    byStore: (status?.currentLimit ?? null) !== null,
+    remaining: status?.limitRemaining ?? 0,
+  };
+}
+
 export class Caller {
-  private constructor(private readonly sessions: readonly ClientHttp2Session[]) {}
+  private constructor(
+    private readonly sessions: readonly ClientHttp2Session[],
+    private readonly headers: Readonly<Record<string, string>>,
+  ) {}
   private next = 0;
 
-  static async open(port: number, connections: number): Promise<Caller> {
+  /** With `timeoutMs` the server is told how long we wait, as Envoy tells it; we wait all the same. */
+  static async open(port: number, connections: number, timeoutMs?: number): Promise<Caller> {
     const sessions = Array.from({ length: connections }, () => connect(`http://127.0.0.1:${port}`));
     await Promise.all(sessions.map((session) => once(session, 'connect')));
     // What breaks is seen by each stream of the session.
     for (const session of sessions) session.on('error', () => undefined);
-    return new Caller(sessions);
+    const timeout = timeoutMs === undefined ? {} : { 'grpc-timeout': `${timeoutMs}m` };
+    return new Caller(sessions, { ...HEADERS, ...timeout });
   }
 
-  /** `done` is called once, with what the server said and how long it took. */
-  ask(request: Buffer, done: (verdict: Verdict, ms: number) => void): void {
+  /** `done` is called once, with what the server said, how long it took, and the message itself. */
+  ask(request: Buffer, done: (verdict: Verdict, ms: number, message: Buffer) => void): void {
     const session = this.sessions[this.next++ % this.sessions.length];
     const sentMs = performance.now();
     let verdict: Verdict = 'failed';
+    let message: Buffer = Buffer.alloc(0);
     if (session === undefined || session.destroyed) {
-      done(verdict, 0);
+      done(verdict, 0, message);
       return;
     }
-    const stream = session.request(HEADERS);
+    const stream = session.request(this.headers);
     stream.on('data', (chunk: Buffer) => {
+      message = chunk.subarray(5);
       // The message is a handful of bytes, and its first field is the code: 08 01 or 08 02.
       if (chunk[5] === 8) verdict = chunk[6] === 1 ? 'ok' : 'over_limit';
     });
@@ -68,7 +89,7 @@ export class Caller {
       verdict = 'failed';
     });
     stream.on('close', () => {
-      done(verdict, performance.now() - sentMs);
+      done(verdict, performance.now() - sentMs, message);
     });
     stream.end(request);
   }
