@@ -62,7 +62,10 @@ export interface RuleActivity {
   /** Refused over refused and allowed; 0 without either. */
   readonly rejectRatio: number;
   readonly totals: Readonly<Tally>;
-  /** Requests of each second, the oldest first, RECENT_SECONDS long; the running second is left out. */
+  /**
+   * Requests of each second, the oldest first, RECENT_SECONDS long; the running second is left out. Empty
+   * when there were none at all.
+   */
   readonly allowedBySecond: readonly number[];
   readonly rejectedBySecond: readonly number[];
 }
@@ -107,12 +110,15 @@ class Seconds {
   }
 }
 
+const IDLE = { rate: 0, rejectRatio: 0, allowedBySecond: [], rejectedBySecond: [] };
+
 class RuleRecord {
   readonly totals: Tally = { allowed: 0, rejected: 0, shadow: 0, notTaken: 0, policy: 0 };
   private readonly allowed = new Seconds();
   private readonly rejected = new Seconds();
   private readonly other = new Seconds();
   private second = 0;
+  private lastUsed = -Infinity;
   readonly refusals = new Map<string, Refusal>();
   heavy: HeavyHitters | undefined;
   heavyBefore: HeavyHitters | undefined;
@@ -120,6 +126,7 @@ class RuleRecord {
 
   add(kind: keyof Tally, second: number): void {
     this.moveTo(second);
+    this.lastUsed = second;
     this.totals[kind]++;
     if (kind === 'allowed') this.allowed.add(second, 1);
     else if (kind === 'rejected') this.rejected.add(second, 1);
@@ -128,6 +135,10 @@ class RuleRecord {
 
   /** `since`: the second from which on anything could be seen. */
   activity(second: number, since: number): RuleActivity {
+    // Of a thousand rules most are idle, and the page asks every few seconds.
+    if (second - this.lastUsed > RECENT_SECONDS) {
+      return { ...IDLE, totals: { ...this.totals } };
+    }
     this.moveTo(second);
     const allowedBySecond = this.allowed.before(second);
     const rejectedBySecond = this.rejected.before(second);

@@ -494,6 +494,7 @@ function explainValue(domain, value) {
 
 /** What was asked last; asked again while the page is live, so that the answer stays true. */
 let question;
+let reasons = [];
 
 byId('ask-form').addEventListener('submit', (event) => {
   event.preventDefault();
@@ -511,7 +512,11 @@ byId('ask-form').addEventListener('submit', (event) => {
 
 async function explain(isNew) {
   try {
-    showAnswer(await askJson('/api/v1/explain', question), isNew);
+    const answer = await askJson(`/api/v1/${isNew ? 'explain' : 'inspect'}`, question);
+    // Only counters change from second to second; why rules match is asked for once.
+    if (isNew) reasons = answer.descriptors.map(({ rules }) => rules);
+    else answer.descriptors.forEach((part, i) => (part.rules = reasons[i] ?? []));
+    showAnswer(answer, isNew);
   } catch (error) {
     if (!(error instanceof AskError)) throw error;
     byId('answer').replaceChildren(h('p', { className: 'error' }, error.message));
