@@ -1,0 +1,150 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { Redis } from 'ioredis';
+import { parseSettings } from '../src/settings.js';
+import { createStorage } from '../src/storage.js';
+import type { Storage } from '../src/storage.js';
+import { askGate, LineLogger, untilDecides } from './support/ask-gate.js';
+import { RedisCluster } from './support/redis-cluster.js';
+import { RedisServer } from './support/redis-server.js';
+import { charge, CountingObserver, limit } from './support/scripted-store.js';
+
+const HOUR = limit({ requests: 5, burst: 5, windowUs: 3_600_000_000, keyHead: 'f3600' });
+const SECOND = limit({
+  algorithm: 'fixed_window',
+  requests: 3,
+  burst: 3,
+  windowUs: 1_000_000,
+  keyHead: 'f1',
+});
+
+describe('storage', function () {
+  this.timeout(30_000);
+  let observer: CountingObserver;
+  let storage: Storage;
+  let clients: Redis[];
+
+  const start = (env: Record<string, string>): void => {
+    storage = createStorage({
+      settings: parseSettings(env).settings,
+      observer,
+      logger: new LineLogger(),
+      nowMs: () => performance.now(),
+      nowUs: () => Date.now() * 1000,
+    });
+    storage.start();
+  };
+
+  beforeEach(() => {
+    observer = new CountingObserver();
+    clients = [];
+  });
+  afterEach(async () => {
+    for (const client of clients) client.disconnect();
+    await storage.stop();
+  });
+
+  describe('with a second Redis for limits per second', () => {
+    let main: RedisServer;
+    let second: RedisServer;
+
+    beforeEach(async () => {
+      main = await RedisServer.start();
+      second = await RedisServer.start();
+      start({
+        REDIS_URL: `127.0.0.1:${main.port}`,
+        REDIS_PERSECOND: 'true',
+        REDIS_PERSECOND_URL: `127.0.0.1:${second.port}`,
+      });
+      clients = [main, second].map(({ port }) => {
+        const client = new Redis(port, '127.0.0.1', { retryStrategy: () => null });
+        client.on('error', () => undefined);
+        return client;
+      });
+      await untilDecides(storage.gate, charge({ key: 'f3600|ready', limit: HOUR }));
+      await untilDecides(storage.gate, charge({ key: 'f1|ready', limit: SECOND }));
+    });
+    afterEach(async () => {
+      await Promise.all([main.stop(), second.stop()]);
+    });
+
+    const counters = async (): Promise<string[][]> =>
+      Promise.all(clients.map((client) => client.keys('*|counted')));
+
+    it('keeps each kind of counter in its own', async () => {
+      const { request } = await askGate(storage.gate, [
+        charge({ key: 'f3600|counted', limit: HOUR }),
+        charge({ key: 'f1|counted', limit: SECOND }),
+      ]);
+      expect(request.outcomes.map((outcome) => outcome?.taken)).to.deep.equal([true, true]);
+      expect(await counters()).to.deep.equal([['f3600|counted'], ['f1|counted']]);
+    });
+
+    it('takes back what one has counted when the other refuses', async () => {
+      // Away from the edge of a second.
+      await sleep(1000 - (Date.now() % 1000));
+      const both = [
+        charge({ key: 'f3600|both', limit: HOUR }),
+        charge({ key: 'f1|both', limit: SECOND }),
+      ];
+      for (let i = 0; i < 8; i++) await askGate(storage.gate, both);
+      storage.forgetDenials();
+      await sleep(20);
+      const look = {
+        ...charge({ key: 'f3600|both', limit: HOUR, hits: 0 }),
+        mode: 'peek' as const,
+      };
+      const { request } = await askGate(storage.gate, [look]);
+      expect(request.outcomes[0]?.remaining).to.equal(2);
+    });
+
+    it('goes on with one while the other is dead', async () => {
+      await second.stop();
+      for (let i = 0; i < 40; i++) {
+        const { request, tookMs } = await askGate(
+          storage.gate,
+          [charge({ key: `f3600|${i}`, limit: HOUR })],
+          500,
+        );
+        expect(request.failure).to.equal(undefined);
+        expect(tookMs).to.be.lessThan(400);
+        await askGate(storage.gate, [charge({ key: `f1|${i}`, limit: SECOND })], 20);
+        await sleep(5);
+      }
+      expect(storage.connected()).to.equal(false);
+      expect(storage.states().map(({ name, breakerOpen }) => [name, breakerOpen])).to.deep.equal([
+        ['main', false],
+        ['per_second', true],
+      ]);
+      expect(observer.breaker).to.deep.equal([true]);
+    });
+  });
+
+  it('finds a cluster by the nodes that the settings name', async () => {
+    const cluster = await RedisCluster.start({ replicas: 0 });
+    try {
+      start({
+        REDIS_TYPE: 'CLUSTER',
+        REDIS_URL: cluster.ports.map((port) => `127.0.0.1:${port}`).join(','),
+      });
+      const one = charge({ key: 'f3600|one', limit: HOUR });
+      await untilDecides(storage.gate, one);
+      await askGate(storage.gate, [one]);
+      expect(storage.connected()).to.equal(true);
+      expect(storage.states()).to.have.length(3);
+      expect(await storage.reset([one.key, 'f3600|unknown'])).to.equal(1);
+    } finally {
+      await storage.stop();
+      await cluster.stop();
+    }
+  });
+
+  it('counts in memory when there is no Redis', async () => {
+    start({});
+    const { request } = await askGate(storage.gate, [charge({ limit: HOUR })]);
+    expect(request.outcomes[0]?.remaining).to.equal(4);
+    expect([storage.kind, storage.instances(), storage.connected()]).to.deep.equal([
+      ...['memory', 1, true],
+    ]);
+  });
+});
