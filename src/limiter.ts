@@ -126,6 +126,7 @@ function plan(
     }
     const limits = rule?.limits ?? NO_LIMITS;
     const unlimited = rule?.unlimited ?? false;
+    if (request.candidates === true && limits.length === 0 && !unlimited) continue;
     plans.push({ descriptor, rule, limits, unlimited, overridden: false });
     if (rule !== undefined && rule.replaces.length > 0) {
       replaced ??= new Set();

@@ -161,6 +161,11 @@ export interface DecisionRequest {
   readonly hits: number;
   /** The call's own mode, which goes before everything else; undefined when it names none. */
   readonly mode: Mode | undefined;
+  /**
+   * True: the descriptors are all that rules could be written for; those that nothing limits are no
+   * part of the request. False or absent: each has a status, and a say in QUOTA_MODE.
+   */
+  readonly candidates?: boolean;
 }
 
 /** Of a charge: `shadow` never vetoes; `quota` vetoes only when no quota of the request fits. */

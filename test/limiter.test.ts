@@ -216,6 +216,13 @@ describe('limiter', () => {
       expect(exhausted(bench(POOL, { quotaMode: true }))).to.equal('allowed: OVER 0, -');
     });
 
+    it('of the whole service does refuse where unmatched descriptors are only candidates', () => {
+      const b = bench(POOL, { quotaMode: true });
+      const both = [descriptor('pool=e'), descriptor('nope=x')];
+      const ask = (): string => view(b.decideRequest(request(both, { candidates: true })));
+      expect([ask(), ask()]).to.deep.equal(['allowed: OK 0', 'refused: OVER 0']);
+    });
+
     it('always has room in a rule that is in shadow mode too', () => {
       const b = bench(
         POOL +

@@ -45,6 +45,7 @@ export function toDecisionRequest(wire: NativeRequest, ipv6Prefix: number): Deci
     descriptors: toDescriptors(wire, ipv6Prefix),
     hits,
     mode: MODES[mode],
+    candidates: true,
   };
 }
 
