@@ -200,7 +200,8 @@ export const listenAddress: Kind<HostPort> = {
   name: 'host:port',
   parse(value) {
     const { host, port: number } = parseHostPort(value);
-    return { host: host === '' ? '0.0.0.0' : host, port: number };
+    // As `:9090` is meant: every address, of both families.
+    return { host: host === '' ? '::' : host, port: number };
   },
 };
 

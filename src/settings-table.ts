@@ -477,9 +477,9 @@ const XDS = {
   XDS_CLIENT_BACKOFF_RANDOM_FACTOR: partly(decimal(0, 100), '0.5', 'Accepted', BACK_OFF),
   XDS_CLIENT_BACKOFF_JITTER: partly(bool, 'true', 'Accepted', BACK_OFF),
   XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: honoured(
-    optionalInteger(1),
+    optionalInteger(0),
     '',
-    'The largest message; unset: 4 MiB',
+    'The largest message; unset or 0: 4 MiB',
   ),
 };
 

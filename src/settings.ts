@@ -414,6 +414,6 @@ function readXds(reader: Reader): XdsSettings {
       : undefined,
     backoffInitialMs: values.XDS_CLIENT_BACKOFF_INITIAL_INTERVAL,
     backoffMaxMs: values.XDS_CLIENT_BACKOFF_MAX_INTERVAL,
-    maxMessageBytes: values.XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES,
+    maxMessageBytes: values.XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES || undefined,
   };
 }

@@ -177,7 +177,7 @@ describe('settings', () => {
     expect(settings.config.type).to.equal('GRPC_XDS_SOTW');
     expect(settings.xds.nodeMetadata).to.deep.equal({ a: 'b', c: 'd:e' });
     expect(settings.xds.headers).to.deep.equal({ 'x-id': 'a:b' });
-    expect(settings.prometheus).to.deep.equal({ host: '0.0.0.0', port: 9091, path: '/metrics' });
+    expect(settings.prometheus).to.deep.equal({ host: '::', port: 9091, path: '/metrics' });
   });
 
   it('have every variable in exactly one chapter', () => {
