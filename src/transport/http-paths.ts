@@ -53,7 +53,8 @@ export function createHttpServer(
 export async function listen(server: Server, host: string, port: number): Promise<number> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen(port, host, () => {
+    // `::` is every address; left out, Node falls back to IPv4 where there is no IPv6.
+    server.listen({ port, ...(host !== '::' && { host }) }, () => {
       server.off('error', reject);
       resolve();
     });
