@@ -173,7 +173,7 @@ function broken(row: Row): string[] {
 
 const HEAD = [
   ['fault', 'calls', 'errors', 'late', 'longest wait', 'by policy'],
-  ['most admitted: allow¹ / deny / local', 'counted only', 'back after'],
+  ['most admitted: allow¹ / deny / local', 'counted only²', 'back after'],
 ].flat();
 
 function toTable(rows: readonly Row[]): string {

@@ -273,8 +273,9 @@ export class RedisStore implements NodeStore {
     this.logFailure(error);
     for (const request of flight.requests) request.fail(error);
     flight.done();
-    // A demoted master keeps its sockets: only a new connection finds the new one.
-    if (error.kind === 'readonly') this.reconnect();
+    // A demoted master keeps its sockets: only a new connection finds the new one. And after a reply of a
+    // wrong form, those that follow may answer other calls than we think.
+    if (error.kind === 'readonly' || error.kind === 'reply') this.reconnect();
   }
 
   private end(flight: Flight): void {

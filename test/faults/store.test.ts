@@ -245,6 +245,8 @@ describe('faults between the service and a Redis', function () {
           found.includes(kind),
         );
         expect(observer.failures).to.include(kind);
+        // Replies that follow one of a wrong form may belong to other calls.
+        if (kind === 'reply') expect(fake.connections).to.be.greaterThan(1);
         const lines = logger.lines.filter((line) => line.includes(`"kind":"${kind}"`));
         expect(lines.length).to.be.within(1, 3);
       } finally {

@@ -14,6 +14,8 @@ export interface ProxyTarget {
 interface Pair {
   readonly client: Socket;
   readonly server: Socket;
+  /** What a black hole has swallowed: TCP sends it again once there is a way. */
+  readonly held: (() => void)[];
 }
 
 export class Proxy {
@@ -58,9 +60,10 @@ export class Proxy {
     this.swallowing = this.refusing = false;
     this.latencyMs = 0;
     this.losing = undefined;
+    for (const { held } of this.pairs) for (const deliver of held.splice(0)) deliver();
   }
 
-  /** Swallows all bytes of both directions; sockets stay open, and new ones can be opened. */
+  /** No byte arrives in either direction until it passes again; sockets stay open, new ones can be opened. */
   blackhole(): void {
     this.swallowing = true;
   }
@@ -116,13 +119,16 @@ export class Proxy {
     client.unref();
     const server = connect({ port: this.target.port, host: '127.0.0.1', noDelay: true });
     server.unref();
-    const pair: Pair = { client, server };
+    const pair: Pair = { client, server, held: [] };
     this.pairs.add(pair);
     let losing: (() => void) | undefined;
 
     client.on('data', (chunk) => {
       this.received += chunk.length;
-      if (this.swallowing) return;
+      if (this.swallowing) {
+        pair.held.push(() => server.write(chunk));
+        return;
+      }
       if (this.losing !== undefined && chunk.includes(this.losing.containing)) {
         losing = this.losing.lost;
         this.losing = undefined;
@@ -130,7 +136,10 @@ export class Proxy {
       server.write(chunk);
     });
     server.on('data', (chunk) => {
-      if (this.swallowing) return;
+      if (this.swallowing) {
+        pair.held.push(() => client.write(chunk));
+        return;
+      }
       if (losing !== undefined) {
         client.resetAndDestroy();
         server.destroy();
