@@ -89,6 +89,7 @@ const IMPORTS = [
     ],
     [NODE],
   ],
+  ['src/workers/*.ts', ['exposition', 'log', SAME], ['node:.*']],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];

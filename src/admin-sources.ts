@@ -82,10 +82,14 @@ export function createAdminSources(parts: AdminParts): AdminSources {
   };
 }
 
-/** Passes on to the observer what the front doors say, and lets `recent` see the decisions. */
+/**
+ * Passes on to the observer what the front doors say, and lets `recent` see the decisions. Where this
+ * process is one of several, `crew` answers scrapes for all of them.
+ */
 export function watchedBy(
   observer: TransportObserver,
   recent: Pick<RecentDecisions, 'observe'>,
+  crew?: Pick<TransportObserver, 'exposition'>,
 ): TransportObserver {
   return {
     observeDecision: (decision) => {
@@ -95,7 +99,7 @@ export function watchedBy(
     observeRequest: (method, seconds) => observer.observeRequest(method, seconds),
     invalidRequest: () => observer.invalidRequest(),
     deadlineExceeded: () => observer.deadlineExceeded(),
-    exposition: (accept) => observer.exposition(accept),
+    exposition: (accept) => (crew ?? observer).exposition(accept),
   };
 }
 

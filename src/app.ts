@@ -26,6 +26,7 @@ import { createTracer, type Tracer } from './tracing.js';
 import type { EnvoyOptions } from './transport/envoy.js';
 import { GrpcServer } from './transport/grpc.js';
 import { HttpServer, MetricsServer } from './transport/http.js';
+import type { Crew } from './workers/crew.js';
 import type { TlsFiles } from './transport/tls.js';
 
 /** How often conditions of health that nobody announces are looked at. */
@@ -44,8 +45,11 @@ export interface App {
   readonly configProblems: readonly string[];
 }
 
-/** Starts nothing. Throws when certificate files cannot be used. */
-export function createApp(settings: Settings, version: string, log: Log): App {
+/**
+ * Starts nothing. Throws when certificate files cannot be used. `crew`: the other workers, where this
+ * process is one of several (WORKERS).
+ */
+export function createApp(settings: Settings, version: string, log: Log, crew?: Crew): App {
   const nowMs = (): number => performance.now();
   const nowUs = (): number => Date.now() * 1000;
   const metrics = new Metrics({
@@ -108,9 +112,15 @@ export function createApp(settings: Settings, version: string, log: Log): App {
   // Its packages are loaded at start, and only when it is on.
   let tracer: Tracer | undefined;
   const observer = settings.metrics.disabled ? NO_METRICS : metrics;
+  crew?.join({
+    collect: () => (settings.metrics.disabled ? Promise.resolve([]) : metrics.collect()),
+    forget: (keys) => {
+      storage.forget(keys);
+    },
+  });
   const doors = {
     limiter,
-    observer: watchedBy(observer, recent),
+    observer: watchedBy(observer, recent, crew),
     tracer: settings.tracing.enabled
       ? {
           start: (...request: Parameters<Tracer['start']>) => tracer?.start(...request),
@@ -156,7 +166,7 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       version,
       instanceId: settings.limits.instanceId ?? hostname(),
       limiter,
-      storage,
+      storage: crew === undefined ? storage : resettingForAll(storage, crew),
       config,
       recent,
       observer,
@@ -209,6 +219,18 @@ export function createApp(settings: Settings, version: string, log: Log): App {
       if (stopping === undefined) stopping = stop(atOnce);
       else void grpc.drain({ delayMs: 0, timeoutMs: 0 });
       return stopping;
+    },
+  };
+}
+
+/** What one worker deletes, the others must not remember. */
+function resettingForAll(storage: Storage, crew: Crew): Storage {
+  return {
+    ...storage,
+    reset: async (keys) => {
+      const count = await storage.reset(keys);
+      crew.reset(keys);
+      return count;
     },
   };
 }

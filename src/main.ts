@@ -65,7 +65,9 @@ function describe(error: unknown): string {
     address?: string;
     port?: number;
   };
-  if (syscall !== 'listen' || address === undefined) return String(error.stack);
+  // A worker (WORKERS) is told by its primary, which binds for it.
+  const isListening = syscall === 'listen' || syscall === 'bind';
+  if (!isListening || address === undefined) return String(error.stack);
   const place = port === undefined || port < 0 ? address : `${address}:${String(port)}`;
   const why =
     code === 'EADDRINUSE' ? 'something listens there already' : (code ?? 'it is not allowed');

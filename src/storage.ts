@@ -33,6 +33,8 @@ export interface Storage {
   forgetDenials(): void;
   /** Deletes counters wherever they are remembered; resolves to how many there were. */
   reset(keys: readonly string[]): Promise<number>;
+  /** Another process has deleted these counters: what this one remembers of them goes too. */
+  forget(keys: readonly string[]): void;
   /** Where instances share what is no decision; undefined in memory. */
   readonly commands: KeyCommands | undefined;
   /** Live instances that share these counters, as last seen or as set; 1 or more. */
@@ -72,6 +74,7 @@ function memoryStorage(store: MemoryStore): Storage {
     states: () => [],
     forgetDenials: nothing,
     reset: (keys) => store.reset(keys),
+    forget: (keys) => void store.reset(keys),
     instances: () => 1,
     start: nothing,
     stop: () => store.stop(),
@@ -139,6 +142,10 @@ function redisStorage(
     denyCacheEntries > 0
       ? new DenyCache({ gate, observer, maxEntries: denyCacheEntries, nowMs })
       : undefined;
+  const forget = (keys: readonly string[]): void => {
+    denyCache?.clear();
+    void fallback.reset(keys);
+  };
   return {
     kind: 'redis',
     description: [redis, settings.redisPerSecond]
@@ -151,12 +158,13 @@ function redisStorage(
     states: () => backends.flatMap((backend) => backend.states()),
     forgetDenials: () => denyCache?.clear(),
     reset: async (keys) => {
-      denyCache?.clear();
+      forget(keys);
       const counts = await Promise.all(backends.map((backend) => backend.reset(keys)));
-      await fallback.reset(keys);
       return counts.reduce((sum, count) => sum + count, 0);
     },
-    instances: () => presence?.instances ?? instances,
+    forget,
+    // Each worker of an instance has a share of its own.
+    instances: () => presence?.instances ?? instances * settings.workers,
     start: () => {
       for (const backend of backends) backend.start();
       for (const watch of watches) watch.start();

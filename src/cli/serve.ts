@@ -1,11 +1,15 @@
 /** `weir serve`: the service, from the environment to the end of its drain. */
+import cluster from 'node:cluster';
 import type { Command } from 'commander';
 import { createApp } from '../app.js';
 import type { App } from '../app.js';
 import { createLog } from '../log.js';
 import type { Log } from '../log.js';
 import { parseSettings } from '../settings.js';
+import type { Settings } from '../settings.js';
 import { VERSION } from '../version.js';
+import { Crew } from '../workers/crew.js';
+import { Primary } from '../workers/primary.js';
 
 /** Adds the command; `exit` ends the process with a code once everything is closed. */
 export function registerServe(program: Command, exit: (code: number) => void): void {
@@ -41,20 +45,53 @@ signal shortens the drain.`,
 async function serve(strict: boolean): Promise<number> {
   const { settings, notices } = parseSettings(process.env);
   const log = createLog(settings.log);
+  if (cluster.isWorker) return serveApp(settings, strict, log, new Crew(process));
   for (const { level, variable, message } of notices) log[level]({ variable }, message);
-  const app = createApp(settings, VERSION, log);
-  const ended = endOfService(app, log);
+  if (settings.workers > 1 && settings.backend === 'redis') return lead(settings.workers, log);
+  if (settings.workers > 1) {
+    const message = 'one process serves, not several: counters in memory cannot be shared';
+    log.warn({ variable: 'WORKERS' }, message);
+  }
+  return serveApp(settings, strict, log, undefined);
+}
+
+/** As the primary of several processes. */
+async function lead(workers: number, log: Log): Promise<number> {
+  const primary = new Primary(workers, log);
+  const stop = (signal: NodeJS.Signals): void => {
+    log.always({ signal }, 'weir drains');
+    primary.stop(signal);
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+  log.always({ workers }, 'weir starts its workers');
+  const code = await primary.run();
+  log.always({}, 'weir has ended');
+  return code;
+}
+
+async function serveApp(
+  settings: Settings,
+  strict: boolean,
+  log: Log,
+  crew: Crew | undefined,
+): Promise<number> {
+  // The primary says when all drain and end; the first worker, where all listen.
+  const quietLog = crew === undefined ? log : quiet(log);
+  const app = createApp(settings, VERSION, cluster.worker?.id === 1 ? log : quietLog, crew);
+  const ended = endOfService(app, quietLog, crew);
   await app.start();
   if (strict && app.configProblems.length > 0) {
     log.fatal({ problems: app.configProblems }, 'the configuration is not valid (--strict)');
     await app.stop(true);
     return 1;
   }
+  crew?.ready();
   return ended;
 }
 
 /** Resolves with the exit code once a signal, or a fault of ours, has ended the service. */
-function endOfService(app: App, log: Log): Promise<number> {
+function endOfService(app: App, log: Log, crew: Crew | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
     const stop = (signal: NodeJS.Signals): void => {
       log.always({ signal }, 'weir drains');
@@ -64,11 +101,28 @@ function endOfService(app: App, log: Log): Promise<number> {
         resolve(0);
       }, reject);
     };
-    process.on('SIGTERM', stop);
-    process.on('SIGINT', stop);
+    // Signals often go to all processes at once; a second would shorten the drain.
+    const onSignal = crew === undefined ? stop : () => undefined;
+    process.on('SIGTERM', onSignal);
+    process.on('SIGINT', onSignal);
+    crew?.onStop(stop);
+    // Without a primary nobody would ever stop this worker.
+    process.on('disconnect', () => {
+      stop('SIGTERM');
+    });
     // A fault of ours in one call must not take down everybody else's; it is logged as what it is.
     process.on('unhandledRejection', (error) => {
       log.error({ err: error }, 'unhandled rejection: please report this');
     });
   });
+}
+
+/** What one of several processes says at every level, and the others only when asked for details. */
+function quiet(log: Log): Log {
+  return {
+    ...log,
+    always: (fields, message) => {
+      log.debug(fields, message);
+    },
+  };
 }

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { freePort } from './redis-server.js';
 
 export interface WeirProcess {
+  readonly pid: number;
   readonly grpcPort: number;
   readonly httpPort: number;
   readonly configDir: string;
@@ -89,6 +90,7 @@ async function start(options: Options): Promise<WeirProcess> {
     throw new Error(`weir serve did not become ready:\n${printed}`, { cause: error });
   }
   return {
+    pid: child.pid ?? 0,
     grpcPort,
     httpPort,
     configDir,

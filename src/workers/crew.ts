@@ -1,0 +1,89 @@
+/**
+ * A worker's side of `WORKERS=n`: its line to the primary, and through it to the other workers. Knows
+ * what is said, not what it means.
+ */
+import type { Exposition, Family } from '../exposition.js';
+import { isToWorker, type ToPrimary, type ToWorker } from './messages.js';
+
+/** What a worker does when it is told something. */
+export interface CrewDuties {
+  /** Its own metrics. */
+  collect(): Promise<readonly Family[]>;
+  /** Another worker has deleted counters. */
+  forget(keys: readonly string[]): void;
+}
+
+/** The channel that Node opens to a process that was started by another. */
+export interface Channel {
+  send?(message: unknown, done: (error: Error | null) => void): boolean;
+  on(event: 'message', listener: (message: unknown) => void): unknown;
+}
+
+export class Crew {
+  private duties: CrewDuties | undefined;
+  private stop: ((signal: NodeJS.Signals) => void) | undefined;
+  private readonly scrapes = new Map<number, (exposition: Exposition) => void>();
+  private scraped = 0;
+
+  constructor(private readonly channel: Channel) {
+    channel.on('message', (message) => {
+      if (isToWorker(message)) this.hear(message);
+    });
+  }
+
+  /** From now on questions are answered. */
+  join(duties: CrewDuties): void {
+    this.duties = duties;
+  }
+
+  /** `stop` is called for every signal that the primary gets. */
+  onStop(stop: (signal: NodeJS.Signals) => void): void {
+    this.stop = stop;
+  }
+
+  /** This worker listens. */
+  ready(): void {
+    this.say({ type: 'ready' });
+  }
+
+  /** The metrics of all workers as one. */
+  exposition(accept: string | undefined): Promise<Exposition> {
+    const id = ++this.scraped;
+    return new Promise((resolve) => {
+      this.scrapes.set(id, resolve);
+      this.say({ type: 'scrape', id, accept });
+    });
+  }
+
+  /** The others have to know that these counters are gone. */
+  reset(keys: readonly string[]): void {
+    this.say({ type: 'reset', keys });
+  }
+
+  private hear(message: ToWorker): void {
+    switch (message.type) {
+      case 'stop':
+        this.stop?.(message.signal);
+        return;
+      case 'collect':
+        void this.tellMetrics(message.id);
+        return;
+      case 'exposition':
+        this.scrapes.get(message.id)?.(message.exposition);
+        this.scrapes.delete(message.id);
+        return;
+      case 'reset':
+        this.duties?.forget(message.keys);
+    }
+  }
+
+  private async tellMetrics(id: number): Promise<void> {
+    const families = (await this.duties?.collect()) ?? [];
+    this.say({ type: 'families', id, families });
+  }
+
+  private say(message: ToPrimary): void {
+    // A primary that is gone is seen by the channel's end.
+    this.channel.send?.(message, () => undefined);
+  }
+}
