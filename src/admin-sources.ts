@@ -3,7 +3,13 @@
  * they work.
  */
 import type { AdminSources, ReloadState, StoreState } from './admin/sources.js';
-import type { RecentDecisions } from './admin/recent-decisions.js';
+import type { RecentDecisions, RecentReader } from './admin/recent-decisions.js';
+import {
+  mergeReports,
+  reportRecent,
+  type RecentReport,
+  type RecentScope,
+} from './admin/recent-report.js';
 import { formatProblem, type Problem } from './config/problems.js';
 import type { Limiter } from './limiter.js';
 import type { StoreFacts } from './metrics.js';
@@ -31,6 +37,8 @@ export interface AdminParts {
     readonly lastWarnings: readonly Problem[];
   };
   readonly recent: RecentDecisions;
+  /** What the other processes say that serve together with this one; undefined when it is alone. */
+  readonly others?: ((scope: RecentScope) => Promise<readonly RecentReport[]>) | undefined;
   readonly observer: Pick<TransportObserver, 'exposition'> & { statsd(): string };
   readonly instances: () => number;
   readonly storeFacts: () => StoreFacts;
@@ -44,7 +52,7 @@ export function createAdminSources(parts: AdminParts): AdminSources {
     instanceId: parts.instanceId,
     startedAtMs: Date.now(),
     nowMs: () => Date.now(),
-    recent: parts.recent,
+    recent: (scope) => gatherRecent(parts, scope),
     snapshot: () => config.current(),
     reload: (): ReloadState => ({
       problems: config.lastProblems.map(formatProblem),
@@ -67,7 +75,11 @@ export function createAdminSources(parts: AdminParts): AdminSources {
       const wire = { domain: '', descriptor, hits: undefined, mode: 0 };
       return toDecisionRequest(wire, settings.limits.ipv6Prefix).descriptors;
     },
-    reset: (keys) => storage.reset(keys),
+    reset: async (keys) => {
+      const existed = await storage.reset(keys);
+      parts.recent.forget(keys);
+      return existed;
+    },
     settings: () => shownSettings(parts.env),
     stats: async () => {
       const { body } = await parts.observer.exposition(undefined);
@@ -101,6 +113,13 @@ export function watchedBy(
     deadlineExceeded: () => observer.deadlineExceeded(),
     exposition: (accept) => (crew ?? observer).exposition(accept),
   };
+}
+
+async function gatherRecent(parts: AdminParts, scope: RecentScope): Promise<RecentReader> {
+  const { recent, others, config } = parts;
+  if (others === undefined) return recent;
+  const reports = await others(scope);
+  return mergeReports([reportRecent(recent, config.current()?.rules ?? [], scope), ...reports]);
 }
 
 function storeStates({ storage, storeFacts }: AdminParts): readonly StoreState[] {

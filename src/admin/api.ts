@@ -35,34 +35,34 @@ export function addApi(
 
   server.get('/api/v1/settings', () => sources.settings());
 
-  server.get<{ Querystring: { domain?: string } }>('/api/v1/rules', ({ query }) => ({
+  server.get<{ Querystring: { domain?: string } }>('/api/v1/rules', async ({ query }) => ({
     nowMs: sources.nowMs(),
-    rules: rulesOf(sources, query.domain),
+    rules: await rulesOf(sources, query.domain),
   }));
 
   server.get<{ Querystring: { domain?: string; rule?: string; by?: string; n?: string } }>(
     '/api/v1/top',
-    ({ query }, reply) => {
+    async ({ query }, reply) => {
       const by = query.by === 'rejected' ? 'rejected' : 'requests';
       const most = Math.min(MOST_VALUES, Math.max(1, Number(query.n ?? 20) || 20));
       if (query.rule === undefined) {
         const rules = limitedRules(sources).filter(
           (rule) => query.domain === undefined || rule.domain === query.domain,
         );
-        return {
-          nowMs: sources.nowMs(),
-          values: heaviestOf(sources, rules, most, by),
-          refusals: [],
-        };
+        const recent = await sources.recent({ kind: 'values' });
+        const values = heaviestOf(recent, rules, most, by);
+        return { nowMs: sources.nowMs(), values, refusals: [] };
       }
       const rule = findRule(sources, query.domain ?? '', query.rule);
       if (rule === undefined) {
         return problem(reply, 404, 'there is no such rule in that domain');
       }
+      const { domain, path } = rule;
+      const recent = await sources.recent({ kind: 'values', rule: { domain, path } });
       return {
         nowMs: sources.nowMs(),
-        values: heaviestOf(sources, [rule], most, by),
-        refusals: refusalsOf(sources, rule, most),
+        values: heaviestOf(recent, [rule], most, by),
+        refusals: refusalsOf(recent, rule, most),
       };
     },
   );
@@ -90,7 +90,6 @@ export function addApi(
       .filter((key) => only === undefined || only.includes(key));
     if (keys.length === 0) return problem(reply, 404, 'no limit counts this descriptor');
     const existed = await sources.reset(keys);
-    for (const rule of limitedRules(sources)) sources.recent.forget(rule, keys);
     const [first] = before.descriptors;
     sources.logger.warn(
       { domain, descriptor: first?.descriptor, rule: first?.rule?.path, existed, from: ip },

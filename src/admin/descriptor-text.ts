@@ -4,7 +4,8 @@
  */
 import type { Entry } from '../model.js';
 
-const KEY = /\s*([^=,"\s][^=,"]*?)\s*(?:=|(?=,|$))/y;
+// Spaces around a key are trimmed afterwards: a pattern that does it takes the square of their number.
+const KEY = /([^=,"]*)(?:=|(?=,|$))/y;
 const QUOTED = /\s*"((?:[^"\\]|\\.)*)"\s*(?=,|$)/y;
 const PLAIN = /((?:\\,|[^,])*)(?=,|$)/y;
 
@@ -20,7 +21,8 @@ export function parseDescriptor(text: string): Entry[] {
   let at = 0;
   while (at < text.length || entries.length === 0) {
     const key = take(KEY, text, at);
-    if (key === undefined) {
+    const name = key?.found.trim() ?? '';
+    if (key === undefined || name === '') {
       throw new DescriptorTextError(
         `expected \`key=value\` at character ${at + 1} of \`${text}\`, such as \`endpoint=/pay,user=42\``,
       );
@@ -30,7 +32,7 @@ export function parseDescriptor(text: string): Entry[] {
     const plain = quoted ?? take(PLAIN, text, at);
     const value = quoted === undefined ? plainValue(plain?.found ?? '') : unescape(quoted.found);
     at = (plain?.end ?? at) + 1;
-    entries.push({ key: key.found, value });
+    entries.push({ key: name, value });
   }
   return entries;
 }

@@ -16,6 +16,7 @@ import { valueId } from '../refusal-log.js';
 import { explain } from '../rules.js';
 import { digest, isSecretKey } from '../store/keys.js';
 import { formatDescriptor } from './descriptor-text.js';
+import type { RecentReader } from './recent-decisions.js';
 import type { AdminSources } from './sources.js';
 import { formatLimit, formatSpan } from './wording.js';
 
@@ -99,6 +100,8 @@ export async function explainRequest(
   descriptors: readonly Descriptor[],
 ): Promise<ExplainedRequest> {
   const decision = await sources.look(domain, descriptors, 1);
+  const keys = decision.descriptors.flatMap(({ limits }) => limits.map(({ charge }) => charge.key));
+  const recent = await sources.recent({ kind: 'counters', keys });
   const nowMs = sources.nowMs();
   const { snapshot } = decision;
   return {
@@ -109,7 +112,7 @@ export async function explainRequest(
     degraded: decision.degraded,
     nowMs,
     descriptors: decision.descriptors.map((part) =>
-      explainDescriptor(sources, decision, snapshot, part, nowMs),
+      explainDescriptor(recent, decision, snapshot, part, nowMs),
     ),
   };
 }
@@ -139,7 +142,7 @@ export function secretKeys(snapshot: Snapshot, domain: string): (key: string) =>
 }
 
 function explainDescriptor(
-  sources: Needs,
+  recent: RecentReader,
   decision: Decision,
   snapshot: Snapshot,
   part: DescriptorDecision,
@@ -150,7 +153,7 @@ function explainDescriptor(
   const explanation = explain(snapshot, decision.request.domain, entries);
   const secret = secretKeys(snapshot, decision.request.domain);
   const shown = hideSecrets(entries, secret);
-  const counters = limits.map((limit) => counterState(sources, rule, limit, nowMs));
+  const counters = limits.map((limit) => counterState(recent, rule, limit, nowMs));
   const refusing = limits.some(({ charge, outcome }) => !outcome.fits && charge.role !== 'shadow');
   const refuses = refusing && !decision.allowed;
   return {
@@ -181,7 +184,7 @@ function explainDescriptor(
 }
 
 function counterState(
-  sources: Needs,
+  recent: RecentReader,
   rule: Rule | undefined,
   { charge, outcome, source }: LimitDecision,
   nowMs: number,
@@ -189,7 +192,7 @@ function counterState(
   const { limit, key, role } = charge;
   // A limit of 0 admits nothing, whatever its burst.
   const most = limit.requests === 0 ? 0 : limit.burst;
-  const refusal = rule === undefined ? undefined : sources.recent.refusalOf(rule, key);
+  const refusal = rule === undefined ? undefined : recent.refusalOf(rule, key);
   const freeAtMs =
     outcome.fits || outcome.retryAfterUs < 0
       ? null

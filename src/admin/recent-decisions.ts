@@ -52,8 +52,8 @@ export interface Refusal {
   lastMs: number;
   /** Refusals since `firstMs`. */
   count: number;
-  /** When the same request would have passed, told at the last refusal; Infinity: never. */
-  untilMs: number;
+  /** When the same request would have passed, told at the last refusal; undefined: never. */
+  untilMs: number | undefined;
 }
 
 /** One rule's last 60 s. Rates are per second. */
@@ -87,6 +87,24 @@ export interface Stranger {
   readonly seen: number;
   readonly lastMs: number;
 }
+
+/** What may be asked of the last minute: of one process, or of several that serve together. */
+export interface RecentReader {
+  /** Of one rule of the configuration that decides now. */
+  activity(rule: RuleName): RuleActivity;
+  /** In requests. `notTaken` are those that no rule matched. */
+  overall(): RuleActivity;
+  heaviest(rule: RuleName, most: number): readonly HeavyValue[];
+  /** The latest refusals of a rule, the latest first. */
+  refusals(rule: RuleName, most: number): readonly Refusal[];
+  /** What is remembered of refusals by this counter. */
+  refusalOf(rule: RuleName, key: string): Refusal | undefined;
+  /** What nothing limits, the latest first: a domain or a key is misspelt, or a rule is missing. */
+  notLimited(): readonly Stranger[];
+}
+
+/** What of a rule stays the same over reloads. */
+export type RuleName = Pick<Rule, 'domain' | 'path'>;
 
 /** Counts by second, a slot each; slots are cleared as time passes over them. */
 class Seconds {
@@ -217,7 +235,7 @@ export interface RecentDecisionsOptions {
 }
 
 /** The recorder. One for the process; rules keep their record over reloads, by domain and path. */
-export class RecentDecisions {
+export class RecentDecisions implements RecentReader {
   private snapshot: Snapshot | undefined;
   private byIndex: RuleRecord[] = [];
   private byName = new Map<string, RuleRecord>();
@@ -248,9 +266,13 @@ export class RecentDecisions {
       if (rule === undefined) continue;
       matched = true;
       const first = limits[0];
-      if (first === undefined || isLook(first)) continue;
+      if (first === undefined ? !part.unlimited : isLook(first)) continue;
       counted = true;
       const record = this.recordOf(rule, decision.snapshot);
+      if (first === undefined) {
+        record?.add('allowed', second);
+        continue;
+      }
       if (record !== undefined) this.observeRule(record, rule, part, first, decision, nowMs);
     }
     if (counted) {
@@ -262,39 +284,35 @@ export class RecentDecisions {
     }
   }
 
-  /** Of one rule of the configuration that decides now. */
-  activity(rule: Rule): RuleActivity {
+  activity(rule: RuleName): RuleActivity {
     return this.lookUp(rule).activity(this.second(), this.since);
   }
 
-  /** Of the process, in requests. `notTaken` are those that no rule matched. */
   overall(): RuleActivity {
     return this.requests.activity(this.second(), this.since);
   }
 
-  heaviest(rule: Rule, most: number): readonly HeavyValue[] {
+  heaviest(rule: RuleName, most: number): readonly HeavyValue[] {
     return this.lookUp(rule).heaviest(this.options.nowMs(), most);
   }
 
-  /** The latest refusals of a rule, the latest first. */
-  refusals(rule: Rule, most: number): readonly Refusal[] {
+  refusals(rule: RuleName, most: number): readonly Refusal[] {
     return [...this.lookUp(rule).refusals.values()]
       .sort((a, b) => b.lastMs - a.lastMs)
       .slice(0, most);
   }
 
-  /** What is remembered of refusals by this counter. */
-  refusalOf(rule: Rule, key: string): Refusal | undefined {
+  refusalOf(rule: RuleName, key: string): Refusal | undefined {
     return this.lookUp(rule).refusals.get(key);
   }
 
   /** Refusals by counters that were reset are history. */
-  forget(rule: Rule, keys: readonly string[]): void {
-    const { refusals } = this.lookUp(rule);
-    for (const key of keys) refusals.delete(key);
+  forget(keys: readonly string[]): void {
+    for (const { refusals } of this.byName.values()) {
+      for (const key of keys) refusals.delete(key);
+    }
   }
 
-  /** What nothing limits, the latest first: a domain or a key is misspelt, or a rule is missing. */
   notLimited(): readonly Stranger[] {
     return [...this.strangers.values()].sort((a, b) => b.lastMs - a.lastMs);
   }
@@ -341,7 +359,7 @@ export class RecentDecisions {
   private remember(record: RuleRecord, { charge, outcome }: LimitDecision, nowMs: number): void {
     const { refusals } = record;
     const untilMs =
-      outcome.retryAfterUs < 0 ? Infinity : nowMs + Math.ceil(outcome.retryAfterUs / 1000);
+      outcome.retryAfterUs < 0 ? undefined : nowMs + Math.ceil(outcome.retryAfterUs / 1000);
     const known = refusals.get(charge.key);
     if (known === undefined) {
       if (refusals.size >= this.refusedCapacity) {
@@ -354,7 +372,7 @@ export class RecentDecisions {
       refusals.set(key, { key, limit, firstMs: nowMs, lastMs: nowMs, count: 1, untilMs });
       return;
     }
-    if (nowMs > known.untilMs + SAME_STREAK_MS) {
+    if (nowMs > (known.untilMs ?? Infinity) + SAME_STREAK_MS) {
       known.firstMs = nowMs;
       known.count = 0;
     }
@@ -395,7 +413,7 @@ export class RecentDecisions {
     return snapshot === this.snapshot ? this.byIndex[rule.index] : this.byName.get(nameOf(rule));
   }
 
-  private lookUp(rule: Rule): RuleRecord {
+  private lookUp(rule: RuleName): RuleRecord {
     return this.byName.get(nameOf(rule)) ?? new RuleRecord();
   }
 
@@ -437,7 +455,7 @@ function isLook(limit: LimitDecision): boolean {
   return limit.charge.mode === 'peek' || limit.charge.mode === 'give_back';
 }
 
-function nameOf(rule: Rule): string {
+function nameOf(rule: RuleName): string {
   return `${rule.domain}\n${rule.path}`;
 }
 

@@ -3,7 +3,8 @@
  * the service fills it in; nothing here knows where an answer comes from.
  */
 import type { Decision, Descriptor, FailureKind, Logger, Snapshot } from '../model.js';
-import type { RecentDecisions } from './recent-decisions.js';
+import type { RecentReader } from './recent-decisions.js';
+import type { RecentScope } from './recent-report.js';
 
 /** What is known of a caller, as the native API takes it. An empty or absent field is not known. */
 export interface Identity {
@@ -42,7 +43,11 @@ export interface AdminSources {
   readonly startedAtMs: number;
   /** ms since the epoch; the clock of the whole admin server. */
   readonly nowMs: () => number;
-  readonly recent: RecentDecisions;
+  /**
+   * The last minute of all processes that serve together, as far as `scope` asks for it; values are
+   * those of this moment.
+   */
+  recent(scope: RecentScope): Promise<RecentReader>;
   /** The configuration in force. */
   snapshot(): Snapshot | undefined;
   reload(): ReloadState;

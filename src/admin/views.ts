@@ -1,9 +1,12 @@
 /** What the API tells of the service as a whole: status, rules with what they do now, who is heavy. */
 import type { Rule } from '../model.js';
 import { valueId } from '../refusal-log.js';
-import type { RuleActivity } from './recent-decisions.js';
+import type { RecentReader, RuleActivity } from './recent-decisions.js';
 import type { AdminSources, ReloadState, StoreState } from './sources.js';
 import { formatLimit, valueOfKey } from './wording.js';
+
+/** Of each rule so many values are looked at: who is refused most need not be the heaviest. */
+const MOST_MERGED = 200;
 
 /** The service at a glance. */
 export interface Status {
@@ -69,7 +72,8 @@ export interface RefusalView {
   readonly untilMs: number | null;
 }
 
-export function statusOf(sources: AdminSources): Status {
+export async function statusOf(sources: AdminSources): Promise<Status> {
+  const recent = await sources.recent({ kind: 'figures' });
   const snapshot = sources.snapshot();
   return {
     version: sources.version,
@@ -89,15 +93,19 @@ export function statusOf(sources: AdminSources): Status {
           },
     reload: sources.reload(),
     stores: sources.stores(),
-    overall: sources.recent.overall(),
-    notLimited: sources.recent
+    overall: recent.overall(),
+    notLimited: recent
       .notLimited()
       .map(({ domain, keys, seen, lastMs }) => ({ domain, keys: keys ?? null, seen, lastMs })),
   };
 }
 
 /** Rules with a limit, or unlimited, in the order of the configuration. */
-export function rulesOf(sources: AdminSources, domain: string | undefined): readonly RuleView[] {
+export async function rulesOf(
+  sources: AdminSources,
+  domain: string | undefined,
+): Promise<readonly RuleView[]> {
+  const recent = await sources.recent({ kind: 'figures' });
   return limitedRules(sources)
     .filter((rule) => domain === undefined || rule.domain === domain)
     .map((rule) => ({
@@ -111,7 +119,7 @@ export function rulesOf(sources: AdminSources, domain: string | undefined): read
       shadow: rule.shadow,
       quota: rule.quota,
       hidden: rule.chain.some(({ hashValue }) => hashValue),
-      activity: sources.recent.activity(rule),
+      activity: recent.activity(rule),
     }));
 }
 
@@ -122,14 +130,14 @@ export function findRule(sources: AdminSources, domain: string, path: string): R
 
 /** The heaviest values of one rule, or of all, the most refused first when `by` says so. */
 export function heaviestOf(
-  sources: AdminSources,
+  recent: RecentReader,
   rules: readonly Rule[],
   most: number,
   by: 'requests' | 'rejected',
 ): readonly HeavyView[] {
   return rules
     .flatMap((rule) =>
-      sources.recent.heaviest(rule, 200).map(({ key, requests, rejected, error }) => ({
+      recent.heaviest(rule, MOST_MERGED).map(({ key, requests, rejected, error }) => ({
         domain: rule.domain,
         path: rule.path,
         value: valueOfKey(key, rule.domain),
@@ -144,19 +152,15 @@ export function heaviestOf(
     .slice(0, most);
 }
 
-export function refusalsOf(
-  sources: AdminSources,
-  rule: Rule,
-  most: number,
-): readonly RefusalView[] {
-  return sources.recent.refusals(rule, most).map((refusal) => ({
+export function refusalsOf(recent: RecentReader, rule: Rule, most: number): readonly RefusalView[] {
+  return recent.refusals(rule, most).map((refusal) => ({
     value: valueOfKey(refusal.key, rule.domain),
     id: valueId(refusal.key),
     limit: formatLimit(refusal.limit),
     sinceMs: refusal.firstMs,
     lastMs: refusal.lastMs,
     count: refusal.count,
-    untilMs: Number.isFinite(refusal.untilMs) ? refusal.untilMs : null,
+    untilMs: refusal.untilMs ?? null,
   }));
 }
 

@@ -84,7 +84,7 @@ export async function startAdmin(options: AdminFixtureOptions): Promise<AdminFix
     instanceId: 'weir-1',
     startedAtMs: nowMs(),
     nowMs,
-    recent,
+    recent: () => Promise.resolve(recent),
     snapshot: () => snapshot,
     reload: () => ({ problems: [], warnings: [] }),
     stores: () => [{ name: 'memory', kind: 'memory', breakerOpen: false, lastFailure: undefined }],
@@ -106,7 +106,10 @@ export async function startAdmin(options: AdminFixtureOptions): Promise<AdminFix
         },
         64,
       ).descriptors,
-    reset: (keys) => store.reset(keys),
+    reset: (keys) => {
+      recent.forget(keys);
+      return store.reset(keys);
+    },
     settings: () => ({ LOG_LEVEL: 'info' }),
     stats: () => Promise.resolve('weir_up 1\n'),
     logger,
