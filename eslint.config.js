@@ -73,7 +73,7 @@ const IMPORTS = [
   ],
   ['src/redis-place.ts', ['settings-redis', 'store/(connect|redis-client)'], ['node:.*']],
   ['src/service-health.ts', ['model', 'transport/front-door'], []],
-  ['src/version.ts', [], [NODE]],
+  ['src/{version,young-generation}.ts', [], [NODE]],
   ['src/refusal-log.ts', ['model', 'store/keys'], []],
   [
     'src/admin-sources.ts',

@@ -10,6 +10,7 @@ import type { Settings } from '../settings.js';
 import { VERSION } from '../version.js';
 import { Crew } from '../workers/crew.js';
 import { Primary } from '../workers/primary.js';
+import { boundYoungGeneration } from '../young-generation.js';
 
 /** Adds the command; `exit` ends the process with a code once everything is closed. */
 export function registerServe(program: Command, exit: (code: number) => void): void {
@@ -76,6 +77,7 @@ async function serveApp(
   log: Log,
   crew: Crew | undefined,
 ): Promise<number> {
+  boundYoungGeneration();
   // The primary says when all drain and end; the first worker, where all listen.
   const quietLog = crew === undefined ? log : quiet(log);
   const app = createApp(settings, VERSION, cluster.worker?.id === 1 ? log : quietLog, crew);
