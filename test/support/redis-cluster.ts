@@ -1,5 +1,8 @@
 /** A Redis Cluster of processes on 127.0.0.1, by default three masters with a replica each. */
 import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
@@ -21,6 +24,8 @@ const READY_MS = 15_000;
 
 export class RedisCluster {
   private readonly dead = new Set<number>();
+  /** What nodes know of their cluster outlives them here. */
+  private readonly directory = mkdtempSync(join(tmpdir(), 'weir-cluster-'));
 
   private constructor(
     readonly servers: RedisServer[],
@@ -64,15 +69,19 @@ export class RedisCluster {
     }
   }
 
-  /** Resolves when every living node says that all slots are served. */
+  /** Resolves when every living node says that all slots are served, and replicas have their data. */
   async settled(): Promise<void> {
-    const giveUpMs = performance.now() + READY_MS;
-    for (const port of this.ports) {
-      while (!String(await this.call(port, 'cluster', 'info')).includes('cluster_state:ok')) {
-        if (performance.now() > giveUpMs) throw new Error('the cluster does not become ready');
-        await sleep(50);
+    await this.until(async () => {
+      for (const port of this.ports) {
+        const [state, replication] = [
+          String(await this.call(port, 'cluster', 'info')),
+          String(await this.call(port, 'info', 'replication')),
+        ];
+        if (!state.includes('cluster_state:ok')) return false;
+        if (replication.includes('master_link_status:down')) return false;
       }
-    }
+      return true;
+    });
   }
 
   /** The port of the master that has the key's slot, as the first living node knows it. */
@@ -118,6 +127,13 @@ export class RedisCluster {
     await this.server(port).stop();
   }
 
+  /** Starts a node that was killed again, on its port, without its keys. */
+  async restart(port: number): Promise<void> {
+    const place = this.servers.findIndex((server) => server.port === port);
+    this.servers[place] = await this.startNode(port);
+    this.dead.delete(port);
+  }
+
   /** The replica takes over from its living master; resolves when all nodes know. */
   async failOver(replica: number): Promise<void> {
     await this.call(replica, 'cluster', 'failover');
@@ -147,6 +163,7 @@ export class RedisCluster {
 
   async stop(): Promise<void> {
     await Promise.all(this.servers.map((server) => server.stop()));
+    rmSync(this.directory, { recursive: true, force: true });
   }
 
   private get anyPort(): number {
@@ -155,12 +172,15 @@ export class RedisCluster {
     return port;
   }
 
-  private async startNode(): Promise<RedisServer> {
-    const busPort = await freePort();
+  private async startNode(known?: number): Promise<RedisServer> {
+    const [port, busPort] = [known ?? (await freePort()), await freePort()];
     const timeout = String(this.options.nodeTimeoutMs ?? 1000);
-    const cluster = ['--cluster-enabled', 'yes', '--cluster-port', String(busPort)];
-    const failing = ['--cluster-node-timeout', timeout, '--cluster-require-full-coverage', 'no'];
-    return RedisServer.start({ args: [...cluster, ...failing, ...(this.options.args ?? [])] });
+    const config = join(this.directory, `${port}.conf`);
+    const cluster = ['--cluster-enabled', 'yes', '--cluster-config-file', config];
+    const bus = ['--cluster-port', String(busPort), '--cluster-node-timeout', timeout];
+    const failing = ['--cluster-require-full-coverage', 'no', '--repl-diskless-sync-delay', '0'];
+    const args = [...cluster, ...bus, ...failing, ...(this.options.args ?? [])];
+    return RedisServer.start({ port, args });
   }
 
   private async nodeLines(): Promise<string[][]> {
