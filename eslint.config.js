@@ -89,7 +89,7 @@ const IMPORTS = [
     ],
     [NODE],
   ],
-  ['src/workers/*.ts', ['exposition', 'log', SAME], ['node:.*']],
+  ['src/workers/*.ts', ['admin/recent-report', 'exposition', 'log', SAME], ['node:.*']],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];

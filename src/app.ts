@@ -5,6 +5,7 @@
 import { hostname } from 'node:os';
 import { createAdminSources, watchedBy } from './admin-sources.js';
 import { RecentDecisions } from './admin/recent-decisions.js';
+import { reportRecent } from './admin/recent-report.js';
 import { createAdminServer } from './admin/server.js';
 import { formatProblem } from './config/problems.js';
 import { ConfigWatcher } from './config/watch.js';
@@ -114,7 +115,9 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
   const observer = settings.metrics.disabled ? NO_METRICS : metrics;
   crew?.join({
     collect: () => (settings.metrics.disabled ? Promise.resolve([]) : metrics.collect()),
+    report: (scope) => reportRecent(recent, config.current()?.rules ?? [], scope),
     forget: (keys) => {
+      recent.forget(keys);
       storage.forget(keys);
     },
   });
@@ -169,6 +172,7 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
       storage: crew === undefined ? storage : resettingForAll(storage, crew),
       config,
       recent,
+      others: crew === undefined ? undefined : (scope) => crew.others(scope),
       observer,
       storeFacts: () => metrics.storeFacts,
       instances: () => storage.instances(),

@@ -2,6 +2,7 @@
  * A worker's side of `WORKERS=n`: its line to the primary, and through it to the other workers. Knows
  * what is said, not what it means.
  */
+import type { RecentReport, RecentScope } from '../admin/recent-report.js';
 import type { Exposition, Family } from '../exposition.js';
 import { isToWorker, type ToPrimary, type ToWorker } from './messages.js';
 
@@ -9,6 +10,8 @@ import { isToWorker, type ToPrimary, type ToWorker } from './messages.js';
 export interface CrewDuties {
   /** Its own metrics. */
   collect(): Promise<readonly Family[]>;
+  /** What it has decided lately. */
+  report(scope: RecentScope): RecentReport;
   /** Another worker has deleted counters. */
   forget(keys: readonly string[]): void;
 }
@@ -23,7 +26,8 @@ export class Crew {
   private duties: CrewDuties | undefined;
   private stop: ((signal: NodeJS.Signals) => void) | undefined;
   private readonly scrapes = new Map<number, (exposition: Exposition) => void>();
-  private scraped = 0;
+  private readonly questions = new Map<number, (reports: readonly RecentReport[]) => void>();
+  private asked = 0;
 
   constructor(private readonly channel: Channel) {
     channel.on('message', (message) => {
@@ -48,10 +52,19 @@ export class Crew {
 
   /** The metrics of all workers as one. */
   exposition(accept: string | undefined): Promise<Exposition> {
-    const id = ++this.scraped;
+    const id = ++this.asked;
     return new Promise((resolve) => {
       this.scrapes.set(id, resolve);
       this.say({ type: 'scrape', id, accept });
+    });
+  }
+
+  /** What the other workers have decided lately; one that does not answer in time is left out. */
+  others(scope: RecentScope): Promise<readonly RecentReport[]> {
+    const id = ++this.asked;
+    return new Promise((resolve) => {
+      this.questions.set(id, resolve);
+      this.say({ type: 'recent', id, scope });
     });
   }
 
@@ -71,6 +84,15 @@ export class Crew {
       case 'exposition':
         this.scrapes.get(message.id)?.(message.exposition);
         this.scrapes.delete(message.id);
+        return;
+      case 'report':
+        if (this.duties !== undefined) {
+          this.say({ type: 'report', id: message.id, report: this.duties.report(message.scope) });
+        }
+        return;
+      case 'reports':
+        this.questions.get(message.id)?.(message.reports);
+        this.questions.delete(message.id);
         return;
       case 'reset':
         this.duties?.forget(message.keys);

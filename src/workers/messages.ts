@@ -2,6 +2,7 @@
  * What the processes of one service say to each other, over Node's own channel. The primary decides
  * nothing and serves nothing: it keeps the workers alive and puts together what each of them knows.
  */
+import type { RecentReport, RecentScope } from '../admin/recent-report.js';
 import type { Exposition, Family } from '../exposition.js';
 
 /** From a worker to the primary. */
@@ -11,6 +12,10 @@ export type ToPrimary =
   | { readonly type: 'scrape'; readonly id: number; readonly accept: string | undefined }
   /** The answer to `collect`. */
   | { readonly type: 'families'; readonly id: number; readonly families: readonly Family[] }
+  /** The admin page is looked at: what have the others decided lately? */
+  | { readonly type: 'recent'; readonly id: number; readonly scope: RecentScope }
+  /** The answer to `report`. */
+  | { readonly type: 'report'; readonly id: number; readonly report: RecentReport }
   /** Tell everybody else. */
   | { readonly type: 'reset'; readonly keys: readonly string[] };
 
@@ -21,6 +26,9 @@ export type ToWorker =
   | { readonly type: 'collect'; readonly id: number }
   /** The answer to `scrape`. */
   | { readonly type: 'exposition'; readonly id: number; readonly exposition: Exposition }
+  | { readonly type: 'report'; readonly id: number; readonly scope: RecentScope }
+  /** The answer to `recent`. */
+  | { readonly type: 'reports'; readonly id: number; readonly reports: readonly RecentReport[] }
   /** Counters have been deleted: what is remembered of them is wrong. */
   | { readonly type: 'reset'; readonly keys: readonly string[] };
 

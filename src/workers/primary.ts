@@ -4,12 +4,16 @@
  */
 import cluster, { type Worker } from 'node:cluster';
 import { setTimeout as pause } from 'node:timers/promises';
+import type { RecentReport, RecentScope } from '../admin/recent-report.js';
 import { writeExposition } from '../exposition.js';
 import type { Log } from '../log.js';
 import { isToPrimary, type ToPrimary, type ToWorker } from './messages.js';
 import { WorkerTotals } from './totals.js';
 
-/** A worker that has not told its metrics by then is scraped with what it told before. */
+/**
+ * A worker that has not told its metrics by then is scraped with what it told before; what it decided lately
+ * is left out.
+ */
 const COLLECT_MS = 500;
 /** A worker that ends sooner after its start is started again only after a pause. */
 const SHORT_LIFE_MS = 5000;
@@ -21,6 +25,7 @@ export class Primary {
   private readonly alive = new Set<Worker>();
   private readonly totals = new WorkerTotals();
   private readonly collecting = new Map<number, { waiting: Set<number>; done: () => void }>();
+  private readonly reports = new Map<number, RecentReport[]>();
   private collections = 0;
   private ready = 0;
   private stopping = false;
@@ -90,17 +95,34 @@ export class Primary {
       this.totals.update(worker.id, message.families);
       this.collected(worker, message.id);
     } else if (message.type === 'scrape') void this.scrape(worker, message.id, message.accept);
-    else if (message.type === 'reset') this.tell(message, worker);
+    else if (message.type === 'recent') void this.gather(worker, message.id, message.scope);
+    else if (message.type === 'report') {
+      this.reports.get(message.id)?.push(message.report);
+      this.collected(worker, message.id);
+    } else if (message.type === 'reset') this.tell(message, worker);
   }
 
   private async scrape(asker: Worker, id: number, accept: string | undefined): Promise<void> {
-    await this.collect();
+    await this.collect((collection) => ({ type: 'collect', id: collection }));
     const exposition = writeExposition(this.totals.all(), accept);
     send(asker, { type: 'exposition', id, exposition });
   }
 
-  /** Resolves when every worker has told its metrics, or had the time to. */
-  private collect(): Promise<void> {
+  /** What all workers but the asker have decided lately. */
+  private async gather(asker: Worker, id: number, scope: RecentScope): Promise<void> {
+    const reports: RecentReport[] = [];
+    let collection = 0;
+    await this.collect((number) => {
+      collection = number;
+      this.reports.set(number, reports);
+      return { type: 'report', id: number, scope };
+    }, asker);
+    this.reports.delete(collection);
+    send(asker, { type: 'reports', id, reports });
+  }
+
+  /** Asks the workers; resolves when everyone has answered, or had the time to. */
+  private collect(question: (id: number) => ToWorker, except?: Worker): Promise<void> {
     const id = ++this.collections;
     return new Promise((resolve) => {
       const done = (): void => {
@@ -110,10 +132,14 @@ export class Primary {
       };
       const timer = setTimeout(done, COLLECT_MS);
       this.collecting.set(id, {
-        waiting: new Set([...this.alive].map((worker) => worker.id)),
+        waiting: new Set(
+          [...this.alive].filter((worker) => worker !== except).map((worker) => worker.id),
+        ),
         done,
       });
-      this.tell({ type: 'collect', id });
+      this.tell(question(id), except);
+      // Alone, the asker has nobody to wait for.
+      if (this.collecting.get(id)?.waiting.size === 0) done();
     });
   }
 
