@@ -34,6 +34,13 @@ describe('a descriptor as text', () => {
     ],
     ['  user = 42  ', [['user', '42']]],
   ];
+  it('takes no longer for many spaces than for few', () => {
+    const text = `a${' '.repeat(200_000)}"`;
+    const began = performance.now();
+    expect(() => parseDescriptor(text)).to.throw(DescriptorTextError);
+    expect(performance.now() - began).to.be.below(500);
+  });
+
   for (const [text, entries] of cases) {
     it(`is read from ${JSON.stringify(text)}`, () => {
       expect(parseDescriptor(text)).to.deep.equal(entries.map(([key, value]) => ({ key, value })));
