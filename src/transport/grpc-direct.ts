@@ -35,6 +35,7 @@ export interface DirectOptions {
 
 /** One byte that says whether the message is compressed, four of its length. */
 const PREFIX_BYTES = 5;
+const NOTHING = Buffer.alloc(0);
 
 const HEAD = { ':status': 200, 'content-type': 'application/grpc' } as const;
 /** Without a `date`, which costs more than all else here; Node takes the option, its types do not. */
@@ -59,8 +60,10 @@ export function answerDirectly(server: Http2Server, options: DirectOptions): voi
 }
 
 class DirectCall implements UnaryCall {
-  message: Buffer = Buffer.alloc(0);
-  private received: Buffer | undefined;
+  message: Buffer = NOTHING;
+  /** What has come so far; with room to grow once it comes in more than one piece. */
+  private received: Buffer = NOTHING;
+  private size = 0;
   private begun = false;
 
   constructor(
@@ -110,8 +113,7 @@ class DirectCall implements UnaryCall {
 
   private read(chunk: Buffer): void {
     if (this.begun) return;
-    const bytes = this.received === undefined ? chunk : Buffer.concat([this.received, chunk]);
-    this.received = bytes;
+    const bytes = this.append(chunk);
     if (bytes.length < PREFIX_BYTES) return;
     const length = bytes.readUInt32BE(1);
     if (length > this.maxMessageBytes) {
@@ -124,6 +126,22 @@ class DirectCall implements UnaryCall {
       this.message = bytes.subarray(PREFIX_BYTES, PREFIX_BYTES + length);
       this.method(this);
     }
+  }
+
+  /** All that has come. The room doubles: a message in pieces of one byte must not cost its square. */
+  private append(chunk: Buffer): Buffer {
+    const before = this.size;
+    this.size += chunk.length;
+    if (before === 0) this.received = chunk;
+    else {
+      if (this.size > this.received.length) {
+        const larger = Buffer.allocUnsafe(this.size * 2);
+        this.received.copy(larger, 0, 0, before);
+        this.received = larger;
+      }
+      chunk.copy(this.received, before);
+    }
+    return this.received.subarray(0, this.size);
   }
 }
 
