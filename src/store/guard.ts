@@ -135,6 +135,7 @@ export class Guard implements Gate, SettleWatcher {
       if (request.deadlineMs - nowMs < 1) {
         this.options.observer.storeFailed('timeout');
         this.undoIfRefused(request);
+        this.hearLate(request);
         request.fail(new StoreError('timeout', 'no answer from the store before the deadline'));
       } else if (request.deadlineMs < next) next = request.deadlineMs;
     }
@@ -157,6 +158,22 @@ export class Guard implements Gate, SettleWatcher {
     request.takeBack = () => {
       refused = true;
       undo();
+    };
+  }
+
+  /**
+   * A store that answers late is slow, or we are too busy to hear it: callers who bring the load must not
+   * open the breaker, which would let everybody pass. Later than a probe waits counts for nothing.
+   */
+  private hearLate(request: StoreRequest): void {
+    const { late } = request;
+    request.late = () => {
+      const nowMs = this.options.nowMs();
+      if (nowMs - request.submittedMs < PROBE_PATIENCE_MS) {
+        this.failures = 0;
+        this.lastAnswerMs = nowMs;
+      }
+      late?.();
     };
   }
 

@@ -155,6 +155,24 @@ describe('Guard', () => {
     expect(observer.breaker).to.deep.equal([]);
   });
 
+  it('stays closed while answers come, however late, as long as a probe would have waited', async () => {
+    const missDeadlines = async (lateMs: number): Promise<void> => {
+      for (let i = 0; i < 10; i++) {
+        const request = ask([charge()], performance.now() + offsetMs + 20);
+        guard.submit(request);
+        offsetMs += 20;
+        await until(() => request.settled);
+        offsetMs += lateMs;
+        request.settle();
+      }
+    };
+    await missDeadlines(100);
+    expect(observer.failures).to.have.lengthOf(10);
+    expect(observer.breaker).to.deep.equal([]);
+    await missDeadlines(300);
+    expect(observer.breaker[0]).to.equal(true);
+  });
+
   it('probes in the background with a hit that is written, and closes when it is answered', async () => {
     openBreaker();
     await until(() => store.batches.length > 0);
