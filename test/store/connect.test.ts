@@ -179,6 +179,28 @@ describe('store/connect', function () {
         }
       });
 
+      if (!secured) {
+        it('needs no more permissions of a sentinel than the manual says', async () => {
+          const rules = ['+sentinel|get-master-addr-by-name', '+subscribe', '&+switch-master'];
+          for (const port of group.sentinelPorts) {
+            const user = ['watcher', 'reset', 'resetchannels', 'on', '>sesame'];
+            await group.ask(port, 'acl', 'setuser', ...user, ...rules);
+          }
+          const { backend } = await decides({ ...env(), REDIS_SENTINEL_AUTH: 'watcher:sesame' });
+          await sleep(200);
+          await group.failOver();
+          const master = await group.masterPort();
+          let counted = 0;
+          for (let i = 0; counted === 0 && i < 200; i++) {
+            const key = `f60|permitted|${i}`;
+            await askGate(backend.gate, [charge({ key })], 20);
+            counted = Number(await group.ask(master, 'exists', key));
+            await sleep(10);
+          }
+          expect(counted).to.equal(1);
+        });
+      }
+
       if (secured) {
         it('says so when the password of the sentinels is wrong', async () => {
           const wrong = { ...env(), REDIS_SENTINEL_AUTH: 'sesame' };

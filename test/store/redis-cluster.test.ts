@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Charge } from '../../src/model.js';
@@ -125,6 +126,29 @@ describe('store/redis-cluster', function () {
       const key = built.build(limit(), 'shop', [{ key: 'user', value }], undefined, false);
       const { request } = await askGate(tested.backend.gate, [hit({ key })]);
       expect(request.outcomes[0]?.taken).to.equal(true);
+    }
+  });
+
+  it('needs no more permissions than the manual says', async () => {
+    const manual = readFileSync('docs/operations.md', 'utf8');
+    const acl = /^ACL SETUSER weir on >PASSWORD (.*)$/m.exec(manual)?.[1] ?? '';
+    const rules = [...acl.replace('~weir:*', '~*').split(' '), '+cluster|slots', '+asking'];
+    for (const port of cluster.ports) {
+      await cluster.call(port, 'acl', 'setuser', 'weir', 'reset', 'on', '>sesame', ...rules);
+    }
+    const connection = { host: '', port: 0, username: 'weir', password: 'sesame' };
+    const permitted = startBackend({
+      type: 'cluster',
+      connection: { ...connection, connectTimeoutMs: 1000 },
+      seeds: cluster.ports.map((port) => ({ host: '127.0.0.1', port })),
+    });
+    try {
+      const charges = Array.from({ length: 10 }, () => hit());
+      await untilDecides(permitted.backend.gate, charges[0] ?? hit());
+      const { request } = await askGate(permitted.backend.gate, charges);
+      expect(request.failure).to.equal(undefined);
+    } finally {
+      await permitted.backend.stop();
     }
   });
 
