@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { expect } from 'chai';
 import { loadConfig } from '../src/config/load.js';
 import { createLimiter } from '../src/limiter.js';
-import { Metrics } from '../src/metrics.js';
+import { Metrics, NO_METRICS } from '../src/metrics.js';
 import type { Decision, Descriptor, Snapshot } from '../src/model.js';
 import { CounterKeys } from '../src/store/keys.js';
 import { MemoryStore } from '../src/store/memory.js';
@@ -267,6 +267,13 @@ describe('metrics under the names of the usual service', () => {
       nowMs: () => 0,
     });
     expect((await metrics.exposition(undefined)).body).not.to.contain('ratelimit_');
+  });
+
+  it('are empty where nothing is counted', async () => {
+    const { body, contentType } = await NO_METRICS.exposition('application/openmetrics-text');
+    expect(body).to.equal('# EOF\n');
+    expect(contentType).to.match(/^application\/openmetrics-text/);
+    expect(NO_METRICS.statsd()).to.equal('');
   });
 
   it('can be read in both formats', async function () {

@@ -11,6 +11,7 @@ const compiled = compileRules([
     rules: [
       ruleDefinition('user', undefined, [perMinute]),
       ruleDefinition('path', '/pay', [perMinute], { shadow: true }),
+      ruleDefinition('open', undefined, [], { unlimited: true }),
     ],
   },
 ]);
@@ -58,6 +59,20 @@ describe('recent decisions', () => {
     ask('path=/pay', false);
     expect(recent.activity(path).totals).to.include({ allowed: 0, rejected: 0, shadow: 1 });
     expect(recent.refusals(path, 5)).to.deep.equal([]);
+  });
+
+  it('count what is unlimited as allowed, and name nothing that has no counter', () => {
+    recent.observe(decided(snapshot, 'shop', 'open=1', { fits: true }));
+    const open = ruleNamed(compiled.rules, 'open');
+    expect(recent.activity(open).totals).to.include({ allowed: 1 });
+    expect(recent.overall().totals).to.include({ allowed: 1, notTaken: 0 });
+    expect(recent.heaviest(open, 5)).to.deep.equal([]);
+  });
+
+  it('keep answers by policy apart', () => {
+    recent.observe(decided(snapshot, 'shop', 'user=1', { fits: false, source: 'deny' }));
+    expect(recent.activity(user).totals).to.include({ rejected: 0, policy: 1 });
+    expect(recent.refusals(user, 5)).to.deep.equal([]);
   });
 
   it('leave out a mere look', () => {

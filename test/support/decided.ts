@@ -115,7 +115,9 @@ export function decided(snapshot: Snapshot, domain: string, text: string, told: 
     allowed: !refused,
     degraded: source !== 'store',
     domainKnown: snapshot.domains.has(domain),
-    descriptors: [{ descriptor, rule, unlimited: false, limits, overLimit: refused }],
+    descriptors: [
+      { descriptor, rule, unlimited: rule?.unlimited ?? false, limits, overLimit: refused },
+    ],
     nowUs: 0,
   };
 }
