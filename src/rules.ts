@@ -58,27 +58,45 @@ interface Level {
  * is no way back: what matched at one level decides, even when nothing below it matches.
  */
 export function compileRules(domains: readonly DomainDefinition[]): CompiledRules {
-  const rules: Rule[] = [];
-  const roots = new Map<string, Level>();
-  for (const domain of domains) {
-    const paths = new Set<string>();
-    roots.set(domain.name, compileLevel(domain.name, domain.rules, undefined, paths, rules));
+  const compiler = new RuleCompiler();
+  for (const domain of domains) compiler.add(domain.name, domain.rules);
+  return compiler.finish();
+}
+
+/** `compileRules` in parts, for who has something else to do in between. */
+export class RuleCompiler {
+  private readonly rules: Rule[] = [];
+  private readonly roots = new Map<
+    string,
+    { readonly level: Level; readonly paths: Set<string> }
+  >();
+
+  /** Rules of a domain's first level; more of the same domain may follow at once. */
+  add(domain: string, definitions: readonly RuleDefinition[]): void {
+    const root = this.roots.get(domain) ?? { level: emptyLevel(), paths: new Set() };
+    this.roots.set(domain, root);
+    compileLevel(root.level, domain, definitions, undefined, root.paths, this.rules);
   }
-  return {
-    rules: Object.freeze(rules),
-    domains: new Set(roots.keys()),
-    match(domain, entries) {
-      let level = roots.get(domain);
-      let found: Node | undefined;
-      for (const entry of entries) {
-        if (level === undefined) return undefined;
-        found = findNode(level, entry);
-        if (found === undefined) return undefined;
-        level = found.children;
-      }
-      return found?.rule;
-    },
-  };
+
+  /** The table; nothing may be added after. */
+  finish(): CompiledRules {
+    const { roots } = this;
+    return {
+      rules: Object.freeze(this.rules),
+      domains: new Set(roots.keys()),
+      match(domain, entries) {
+        let level = roots.get(domain)?.level;
+        let found: Node | undefined;
+        for (const entry of entries) {
+          if (level === undefined) return undefined;
+          found = findNode(level, entry);
+          if (found === undefined) return undefined;
+          level = found.children;
+        }
+        return found?.rule;
+      },
+    };
+  }
 }
 
 /**
@@ -115,21 +133,26 @@ function choose(choice: Choice, value: string): Node | undefined {
   return choice.any;
 }
 
+function emptyLevel(): Level {
+  return { keys: new Map(), keyPatterns: [] };
+}
+
+/** Fills the level; returns it. */
 function compileLevel(
+  level: Level,
   domain: string,
   definitions: readonly RuleDefinition[],
   parent: Rule | undefined,
   paths: Set<string>,
   rules: Rule[],
 ): Level {
-  const level: Level = { keys: new Map(), keyPatterns: [] };
   for (const definition of definitions) {
     const rule = compileRule(domain, definition, parent, paths, rules.length);
     rules.push(rule);
     const children =
       definition.children.length === 0
         ? undefined
-        : compileLevel(domain, definition.children, rule, paths, rules);
+        : compileLevel(emptyLevel(), domain, definition.children, rule, paths, rules);
     place(choiceFor(level, definition.key), { rule, children });
   }
   return level;

@@ -6,11 +6,14 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
+import { loadAside } from './load-aside.js';
 import { loadConfig, type ConfigFile, type Loaded, type LoadOptions } from './load.js';
 import { ConfigError, type Problem } from './problems.js';
 
 /** A larger file is refused. */
 const MAX_FILE_BYTES = 8 * 1024 * 1024;
+/** From so many characters on, reading takes more than some 5 ms. */
+const LARGE = 10_000;
 /** How often a directory that changes while it is read is read again. */
 const MAX_ATTEMPTS = 10;
 const RETRY_PAUSE_MS = 20;
@@ -44,16 +47,40 @@ export async function readConfigDir(directory: string): Promise<DirectoryReading
 
 /** Turns a reading into a snapshot. Throws ConfigError with what could not be read, too. */
 export function loadReading(reading: DirectoryReading, options: LoadOptions): Loaded {
-  let loaded: Loaded | undefined;
-  const problems = [...reading.problems];
   try {
-    loaded = loadConfig(reading.files, options);
+    return addFindings(reading, loadConfig(reading.files, options));
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    problems.push(...error.problems);
+    throw addProblems(reading, error);
   }
-  if (problems.length > 0 || loaded === undefined) throw new ConfigError(problems);
+}
+
+/**
+ * As `loadReading`, while something else goes on. What is small is loaded at once, which is over before
+ * a thread has begun.
+ */
+export async function loadReadingAside(
+  reading: DirectoryReading,
+  options: LoadOptions,
+): Promise<Loaded> {
+  const size = reading.files.reduce((sum, { text }) => sum + text.length, 0);
+  if (size < LARGE) return loadReading(reading, options);
+  try {
+    return addFindings(reading, await loadAside(reading.files, options));
+  } catch (error) {
+    // Where there can be no thread, a pause is better than rules that are old.
+    if (!(error instanceof ConfigError)) return loadReading(reading, options);
+    throw addProblems(reading, error);
+  }
+}
+
+function addFindings(reading: DirectoryReading, loaded: Loaded): Loaded {
+  if (reading.problems.length > 0) throw new ConfigError([]);
   return { ...loaded, warnings: [...reading.warnings, ...loaded.warnings] };
+}
+
+function addProblems(reading: DirectoryReading, error: unknown): unknown {
+  if (!(error instanceof ConfigError)) return error;
+  return new ConfigError([...reading.problems, ...error.problems]);
 }
 
 async function readOnce(directory: string): Promise<DirectoryReading> {

@@ -4,7 +4,13 @@
  */
 import type { YAMLMap } from 'yaml';
 import type { Limit, Snapshot, StoreErrorPolicy } from '../model.js';
-import { compileRules, pathPart, type DomainDefinition, type RuleDefinition } from '../rules.js';
+import {
+  compileRules,
+  pathPart,
+  type CompiledRules,
+  type DomainDefinition,
+  type RuleDefinition,
+} from '../rules.js';
 import { isSecretKey } from '../store/keys.js';
 import { FieldReader, type Findings } from './fields.js';
 import { readLimit, type ReadLimit, type ReplacedName } from './limit.js';
@@ -21,10 +27,14 @@ export interface ConfigFile {
   readonly text: string;
 }
 
-export interface LoadOptions {
+/** What reading depends on beside the files. */
+export interface ReadOptions {
   /** Files of one domain add up; otherwise a domain may stand in one file only. */
   readonly mergeDomains: boolean;
   readonly defaultOnStoreError: StoreErrorPolicy;
+}
+
+export interface LoadOptions extends ReadOptions {
   /** For the snapshot: counts loads that succeeded, from 1. */
   readonly generation: number;
   /** For the snapshot: now, on the wall clock. */
@@ -58,6 +68,20 @@ interface DomainInProgress {
  * Throws ConfigError with every problem of every file.
  */
 export function loadConfig(files: readonly ConfigFile[], options: LoadOptions): Loaded {
+  const { domains, names, warnings } = readRules(files, options);
+  return { snapshot: toSnapshot(compileRules(domains), names, options), warnings };
+}
+
+/** What files say, before it is compiled: plain data. */
+export interface ReadRules {
+  readonly domains: readonly DomainDefinition[];
+  /** The files' names, in order. */
+  readonly names: readonly string[];
+  readonly warnings: readonly Problem[];
+}
+
+/** Reads files in the order of their names. Throws ConfigError with every problem of every file. */
+export function readRules(files: readonly ConfigFile[], options: ReadOptions): ReadRules {
   const findings: Findings = { problems: [], warnings: [] };
   const domains = new Map<string, DomainInProgress>();
   const sorted = [...files].sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
@@ -71,21 +95,32 @@ export function loadConfig(files: readonly ConfigFile[], options: LoadOptions): 
   }
   warnOfUnknownNames(domains.values());
   if (findings.problems.length > 0) throw new ConfigError(inOrder(findings.problems));
-  const definitions: DomainDefinition[] = [...domains.values()];
-  const snapshot: Snapshot = Object.freeze({
-    generation: options.generation,
-    loadedAtMs: options.nowMs,
-    files: Object.freeze(sorted.map((file) => file.name)),
-    ...compileRules(definitions),
+  return {
+    domains: [...domains.values()].map(({ name, rules }) => ({ name, rules })),
+    names: sorted.map((file) => file.name),
+    warnings: inOrder(findings.warnings),
+  };
+}
+
+/** Compiled rules as the snapshot of a generation. */
+export function toSnapshot(
+  compiled: CompiledRules,
+  names: readonly string[],
+  { generation, nowMs }: Pick<LoadOptions, 'generation' | 'nowMs'>,
+): Snapshot {
+  return Object.freeze({
+    generation,
+    loadedAtMs: nowMs,
+    files: Object.freeze([...names]),
+    ...compiled,
   });
-  return { snapshot, warnings: inOrder(findings.warnings) };
 }
 
 /** Reads one file into the domains. */
 class FileLoader {
   constructor(
     private readonly file: ConfigFile,
-    private readonly options: LoadOptions,
+    private readonly options: ReadOptions,
     private readonly findings: Findings,
     private readonly domains: Map<string, DomainInProgress>,
   ) {}

@@ -3,7 +3,12 @@
  * hands over snapshots. What is bad is reported once, and the last good snapshot stays.
  */
 import type { Logger, Snapshot } from '../model.js';
-import { readConfigDir, loadReading, type DirectoryReading } from './directory.js';
+import {
+  loadReading,
+  loadReadingAside,
+  readConfigDir,
+  type DirectoryReading,
+} from './directory.js';
 import type { LoadOptions } from './load.js';
 import { ConfigError, formatProblem, type Problem } from './problems.js';
 import { WatchedPaths } from './watched-paths.js';
@@ -150,17 +155,23 @@ export class ConfigWatcher {
     if (reading.digest === this.loadedDigest && this.snapshot !== undefined) {
       this.options.logger.info({}, 'the configuration files are back to what is in force');
       this.accept(this.snapshot, this.warnings);
-    } else this.load(reading);
+    } else await this.load(reading);
   }
 
-  private load(reading: DirectoryReading): void {
+  private async load(reading: DirectoryReading): Promise<void> {
     try {
       if (this.snapshot !== undefined && reading.files.length === 0) throw this.emptied(reading);
-      const { snapshot, warnings } = loadReading(reading, {
+      const options = {
         ...this.options.load,
         generation: (this.snapshot?.generation ?? 0) + 1,
         nowMs: this.options.now(),
-      });
+      };
+      // At the start there is nothing that a pause could hold up.
+      const { snapshot, warnings } =
+        this.snapshot === undefined
+          ? loadReading(reading, options)
+          : await loadReadingAside(reading, options);
+      if (this.stopped) return;
       this.loadedDigest = reading.digest;
       this.logLoaded(snapshot, warnings);
       this.accept(snapshot, warnings);
