@@ -25,20 +25,36 @@ export interface ActiveKeyStore {
 
 /** The keys that one rule has in use. Made by `ActiveKeys.track`. */
 export class RuleActivity {
-  private current = new HyperLogLog();
+  /** Undefined while the rule is not in use, as most of many rules are. */
+  private current: HyperLogLog | undefined;
   /** Of the current slot and the one before. */
-  private both = new HyperLogLog();
+  private both: HyperLogLog | undefined;
   private slot = 0;
   private waiting: string[] = [];
   /** What the shared estimate said, and for which slot. */
   shared: { readonly slot: number; readonly count: number } | undefined;
 
-  constructor(readonly ruleId: string) {}
+  private id: string | undefined;
+
+  constructor(private readonly makeId: () => string) {}
+
+  /** Made when first used: a digest for each of many rules would hold up a reload. */
+  get ruleId(): string {
+    this.id ??= this.makeId();
+    return this.id;
+  }
+
+  /** Whether this process has used it in the last two slots. */
+  get inUse(): boolean {
+    return this.both !== undefined;
+  }
 
   /** Returns whether the key is to be sent on, which is remembered if `keep`. */
   add(key: string, slot: number, keep: boolean): boolean {
     this.advance(slot);
     const place = placeOf(key);
+    this.current ??= new HyperLogLog();
+    this.both ??= new HyperLogLog();
     if (!this.current.addPlace(place)) return false;
     this.both.addPlace(place);
     if (keep) this.waiting.push(key);
@@ -48,7 +64,7 @@ export class RuleActivity {
   /** Of this process alone. */
   local(slot: number): number {
     this.advance(slot);
-    return this.both.count();
+    return this.both?.count() ?? 0;
   }
 
   /** The keys to send on, each once; they belong to the slot of the last `add`. */
@@ -65,8 +81,8 @@ export class RuleActivity {
   private advance(slot: number): void {
     if (slot <= this.slot) return;
     const isNext = slot === this.slot + 1;
-    this.both = isNext ? this.current.copy() : new HyperLogLog();
-    this.current = new HyperLogLog();
+    this.both = isNext ? this.current?.copy() : undefined;
+    this.current = undefined;
     // What was not sent before the slot ended would be counted in the wrong one.
     this.waiting = [];
     this.slot = slot;
@@ -86,8 +102,8 @@ export class ActiveKeys {
 
   constructor(private readonly nowMs: () => number) {}
 
-  /** `ruleId` names the rule among all instances. */
-  track(ruleId: string): RuleActivity {
+  /** `ruleId` names the rule among all instances; it is asked once, or never. */
+  track(ruleId: () => string): RuleActivity {
     const activity = new RuleActivity(ruleId);
     this.rules.add(activity);
     return activity;
@@ -144,7 +160,8 @@ export class ActiveKeys {
   private async ask(store: ActiveKeyStore): Promise<void> {
     this.counting = true;
     const slot = this.slot();
-    const rules = [...this.rules];
+    // A rule that this process does not use is told of by those that do.
+    const rules = [...this.rules].filter(({ inUse }) => inUse);
     try {
       const counts = await store.count(
         rules.map(({ ruleId }) => ({ ruleId, slots: [slot - 1, slot] })),

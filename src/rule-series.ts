@@ -26,6 +26,8 @@ const AT = Object.fromEntries(OUTCOMES.map((outcome, at) => [outcome, at])) as R
   Record<RuleOutcome, number>
 >;
 
+const OUTCOME_LABELS = OUTCOMES.map((outcome) => label('outcome', outcome));
+
 /** The label `rule` of limits that a request brings where no rule matches. */
 const OVERRIDE = 'override';
 /** The label `value` of everything above the most series that a rule may have. */
@@ -42,11 +44,14 @@ export class Series {
   outcome = 0;
   near = 0;
 
-  /** Labels by outcome, made once. */
-  readonly outcomeLabels: readonly string[];
+  private madeLabels: readonly string[] | undefined;
 
-  constructor(readonly labels: string) {
-    this.outcomeLabels = OUTCOMES.map((outcome) => `${labels},${label('outcome', outcome)}`);
+  constructor(readonly labels: string) {}
+
+  /** Labels by outcome; made at the first scrape, as a reload of many rules must not wait for them. */
+  get outcomeLabels(): readonly string[] {
+    this.madeLabels ??= OUTCOME_LABELS.map((outcome) => `${this.labels},${outcome}`);
+    return this.madeLabels;
   }
 }
 
@@ -153,7 +158,11 @@ export class RuleBook {
 
   private create(domain: string, path: string): RuleSeries {
     const { activeKeys } = this.options;
-    return new RuleSeries(domain, path, activeKeys.track(digest(nameOf(domain, path))));
+    return new RuleSeries(
+      domain,
+      path,
+      activeKeys.track(() => digest(nameOf(domain, path))),
+    );
   }
 
   private find(decision: Decision, rule: Rule | undefined): RuleSeries | undefined {

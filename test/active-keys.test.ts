@@ -7,7 +7,7 @@ describe('ActiveKeys', () => {
   it('counts the distinct keys of the last two slots, then none', () => {
     let now = 100 * SLOT;
     const keys = new ActiveKeys(() => now);
-    const rule = keys.track('r');
+    const rule = keys.track(() => 'r');
     for (const key of ['a', 'b', 'a']) keys.use(rule, key);
     expect(keys.count(rule)).to.equal(2);
     now += SLOT;
@@ -23,7 +23,7 @@ describe('ActiveKeys', () => {
   it('counts anew after a pause of many slots', () => {
     let now = 100 * SLOT;
     const keys = new ActiveKeys(() => now);
-    const rule = keys.track('r');
+    const rule = keys.track(() => 'r');
     keys.use(rule, 'a');
     now += 7 * SLOT;
     keys.use(rule, 'b');
@@ -32,7 +32,7 @@ describe('ActiveKeys', () => {
 
   it('is within 3 % at 100,000 keys', () => {
     const keys = new ActiveKeys(() => 100 * SLOT);
-    const rule = keys.track('r');
+    const rule = keys.track(() => 'r');
     for (let i = 0; i < 100_000; i++) keys.use(rule, `f60|shop|user=${i}`);
     expect(keys.count(rule)).to.be.within(97_000, 103_000);
   });
@@ -49,7 +49,7 @@ describe('ActiveKeys', () => {
     };
     const keys = new ActiveKeys(() => 100 * SLOT);
     keys.share(store);
-    const rule = keys.track('r');
+    const rule = keys.track(() => 'r');
     for (const key of ['a', 'b', 'a', 'b']) keys.use(rule, key);
     keys.exchange();
     keys.use(rule, 'a');
@@ -65,7 +65,7 @@ describe('ActiveKeys', () => {
   it('shows its own count when the store does not answer', async () => {
     const keys = new ActiveKeys(() => 100 * SLOT);
     keys.share({ add: () => undefined, count: () => Promise.reject(new Error('down')) });
-    const rule = keys.track('r');
+    const rule = keys.track(() => 'r');
     keys.use(rule, 'a');
     keys.exchange();
     await Promise.resolve();

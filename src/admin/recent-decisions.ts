@@ -108,14 +108,17 @@ export type RuleName = Pick<Rule, 'domain' | 'path'>;
 
 /** Counts by second, a slot each; slots are cleared as time passes over them. */
 class Seconds {
-  private readonly slots = new Float64Array(SLOTS);
+  /** Undefined until something is added: of many rules most stand idle. */
+  private slots: Float64Array | undefined;
 
   add(second: number, amount: number): void {
+    this.slots ??= new Float64Array(SLOTS);
     const slot = second % SLOTS;
     this.slots[slot] = (this.slots[slot] ?? 0) + amount;
   }
 
   clear(fromSecond: number, toSecond: number): void {
+    if (this.slots === undefined) return;
     if (toSecond - fromSecond >= SLOTS) this.slots.fill(0);
     else for (let s = fromSecond; s <= toSecond; s++) this.slots[s % SLOTS] = 0;
   }
@@ -123,7 +126,7 @@ class Seconds {
   /** The RECENT_SECONDS before this second. */
   before(second: number): number[] {
     const found: number[] = [];
-    for (let s = second - RECENT_SECONDS; s < second; s++) found.push(this.slots[s % SLOTS] ?? 0);
+    for (let s = second - RECENT_SECONDS; s < second; s++) found.push(this.slots?.[s % SLOTS] ?? 0);
     return found;
   }
 }

@@ -99,7 +99,7 @@ describe('store/shared-active-keys', () => {
     const [one, two] = [1, 2].map(() => {
       const keys = new ActiveKeys(() => 100 * SLOT);
       keys.share(new SharedActiveKeys(commands, ''));
-      return { keys, rule: keys.track('r') };
+      return { keys, rule: keys.track(() => 'r') };
     });
     if (one === undefined || two === undefined) throw new Error('two were made');
     for (let i = 0; i < 300; i++) one.keys.use(one.rule, `a${i}`);
