@@ -88,12 +88,12 @@ class DirectCall implements UnaryCall {
   }
 
   get cancelled(): boolean {
-    return this.stream.destroyed;
+    return isOver(this.stream);
   }
 
   answer(message: Buffer): void {
     const { stream } = this;
-    if (stream.destroyed) return;
+    if (isOver(stream)) return;
     const frame = Buffer.allocUnsafe(PREFIX_BYTES + message.length);
     frame[0] = 0;
     frame.writeUInt32BE(message.length, 1);
@@ -106,7 +106,7 @@ class DirectCall implements UnaryCall {
   fail(code: status, details: string): void {
     this.begun = true;
     const { stream } = this;
-    if (stream.destroyed || stream.headersSent) return;
+    if (isOver(stream) || stream.headersSent) return;
     const status = { 'grpc-status': String(code), 'grpc-message': percentEncode(details) };
     stream.respond({ ...HEAD, ...status }, FAILED_OPTIONS);
   }
@@ -146,7 +146,15 @@ class DirectCall implements UnaryCall {
 }
 
 function sendTrailers(this: ServerHttp2Stream): void {
-  this.sendTrailers(TRAILERS);
+  if (!isOver(this)) this.sendTrailers(TRAILERS);
+}
+
+/**
+ * Nothing more can be sent; to try would end the process. A stream that its client has reset without an
+ * error is closed, and destroyed only when what has come of it is read.
+ */
+function isOver(stream: ServerHttp2Stream): boolean {
+  return stream.closed || stream.destroyed;
 }
 
 function ignore(): void {
