@@ -1,13 +1,15 @@
 /**
  * What the gRPC library leaves open in HTTP/2: how large headers may be, how often a client may cancel,
- * time-outs that overflow, and how old a connection may be without leaving something behind. This reaches
- * into two of its fields, with care: without them nothing is changed, and the tests say so.
+ * time-outs that overflow, how much unfinished calls may hold, and how old a connection may be without
+ * leaving something behind. This reaches into two of its fields, with care: without them nothing is
+ * changed, and the tests say so.
  */
 import {
   constants,
   type Http2Server,
   type Http2Session,
   type IncomingHttpHeaders,
+  type ServerHttp2Stream,
 } from 'node:http2';
 
 /** Of all headers of a call, as HTTP/2 counts them. Larger: the stream is reset. */
@@ -51,8 +53,31 @@ export function watchHttp2(server: object, age: ConnectionAge): void {
     });
     http2Server.on('session', (session) => {
       retire(session, age);
+      boundUnanswered(session);
     });
   }
+}
+
+/** What the open calls of one connection may have sent, in bytes. */
+const MAX_UNANSWERED_BYTES = 16_777_216;
+
+/**
+ * A message is kept until it is whole, and Node's own bound does not count what has been read: a thousand
+ * calls that never finish theirs would hold a gigabyte a connection. The call that goes beyond is reset.
+ */
+function boundUnanswered(session: Http2Session): void {
+  let total = 0;
+  session.on('stream', (stream: ServerHttp2Stream) => {
+    let own = 0;
+    stream.on('data', (chunk: Buffer) => {
+      own += chunk.length;
+      total += chunk.length;
+      if (total > MAX_UNANSWERED_BYTES) stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    });
+    stream.once('close', () => {
+      total -= own;
+    });
+  });
 }
 
 /**

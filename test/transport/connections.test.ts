@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2';
+import { connect as connectHttp2, constants, type ClientHttp2Session } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { mkdtempSync, rmSync, writeFileSync, existsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -134,6 +134,51 @@ for (const { server, direct } of SERVERS) {
         const answer = await rawCall(session, framed(Buffer.from('abc'), 100));
         expect(answer.grpcStatus).to.not.equal('0');
         expect(answer.httpStatus).to.equal(200);
+        expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
+      });
+
+      it('resets unfinished calls that would hold more than 16 MiB, and serves all others', async () => {
+        const unfinished = framed(Buffer.alloc(1_000_000), 1_048_576);
+        let open = 0;
+        const ended: string[] = [];
+        for (let i = 0; i < 20; i++) {
+          const stream = session.request({
+            ':method': 'POST',
+            ':path': PATH,
+            'content-type': 'application/grpc',
+          });
+          open++;
+          stream.on('error', ({ message }: Error) => ended.push(message));
+          stream.on('close', () => open--);
+          stream.write(unfinished);
+        }
+        while (ended.length < 4) await new Promise((resolve) => setTimeout(resolve, 10));
+        expect(open).to.be.within(14, 16);
+        expect(ended[0]).to.include('NGHTTP2_ENHANCE_YOUR_CALM');
+        const other = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
+        expect((await rawCall(other, GOOD)).grpcStatus).to.equal('0');
+        other.destroy();
+        expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
+      });
+
+      it('goes on when calls are reset without an error, at whatever point of them', async () => {
+        for (const body of [Buffer.alloc(0), GOOD.subarray(0, 3), GOOD.subarray(0, 9), GOOD]) {
+          const stream = session.request({
+            ':method': 'POST',
+            ':path': PATH,
+            'content-type': 'application/grpc',
+          });
+          await new Promise<void>((resolve) => {
+            stream.on('close', () => {
+              resolve();
+            });
+            if (body.length > 0) stream.write(body);
+            setTimeout(() => {
+              stream.close(constants.NGHTTP2_NO_ERROR);
+            }, 10);
+            stream.resume();
+          });
+        }
         expect((await rawCall(session, GOOD)).grpcStatus).to.equal('0');
       });
 
