@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := node_modules/.bin
 
-.PHONY: help run build test lint format typecheck bench faults soak tools clean
+.PHONY: help run build test lint format typecheck bench micro memory faults soak tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -26,9 +26,15 @@ test: node_modules/.package-lock.json tools build ## Lint, check types, run all 
 	@$(MAKE) --no-print-directory typecheck lint
 	@npm run --silent coverage
 
-bench: build tools ## Measure: decisions a second by algorithm, then how often Envoy gives up after 20 ms
-	@node --import tsx bench/decisions.ts
+bench: build tools ## Measure speed beside another server (PEER=command) or an empty handler, then Envoy at 20 ms
+	@node --import tsx bench/versus.ts
 	@node --import tsx bench/envoy.ts
+
+micro: node_modules/.package-lock.json tools ## Measure each step of a decision, each algorithm, each script
+	@node --expose-gc --max-semi-space-size=128 --min-semi-space-size=128 --import tsx bench/micro.ts
+
+memory: node_modules/.package-lock.json tools ## Measure the memory of a million counters (minutes)
+	@node --expose-gc --import tsx bench/memory.ts
 
 faults: build tools ## Every fault of Redis at 2,000 requests a second; writes the table into docs/operations.md
 	@node --import tsx bench/faults.ts
