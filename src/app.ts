@@ -272,6 +272,7 @@ function envoyOptions(settings: Settings): EnvoyOptions {
   return {
     headers: enabled ? { limit, remaining, reset, retryAfter: retryAfter ?? '' } : undefined,
     dynamicMetadata: settings.responseDynamicMetadata,
+    quotaMode: settings.limits.quotaMode,
   };
 }
 

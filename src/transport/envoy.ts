@@ -38,6 +38,8 @@ export interface EnvoyOptions {
   /** Undefined: no headers. */
   readonly headers: HeaderNames | undefined;
   readonly dynamicMetadata: boolean;
+  /** QUOTA_MODE: every limit is a quota, which the headers treat apart. */
+  readonly quotaMode?: boolean;
 }
 
 const NO_HEADERS: readonly Header[] = [];
@@ -88,7 +90,9 @@ export function toResponse(
   return {
     overallCode: decision.allowed ? CODE_OK : CODE_OVER_LIMIT,
     statuses,
-    headers: options.headers ? toHeaders(decision, statuses, options.headers) : NO_HEADERS,
+    headers: options.headers
+      ? toHeaders(decision, statuses, options.headers, options.quotaMode === true)
+      : NO_HEADERS,
     dynamicMetadata: options.dynamicMetadata ? toMetadata(decision, wire) : undefined,
   };
 }
@@ -154,17 +158,21 @@ function toHeaders(
   decision: Decision,
   statuses: readonly EnvoyStatus[],
   names: HeaderNames,
+  quotaMode: boolean,
 ): readonly Header[] {
   let chosen: LimitDecision | undefined;
   let least = Infinity;
   let seconds = 0;
   for (let i = 0; i < statuses.length; i++) {
     const status = statuses[i];
-    const limit = tightest(decision.descriptors[i]?.limits ?? []);
-    if (status === undefined || limit?.source !== 'store') continue;
+    const descriptor = decision.descriptors[i];
+    if (status === undefined || descriptor === undefined) continue;
+    const limit = tightest(descriptor.limits);
+    if (limit?.source !== 'store') continue;
     const remaining = remainingOf(limit);
-    if (isOver(status, limit) || remaining < least) {
-      least = isOver(status, limit) ? 0 : remaining;
+    const over = status.code === CODE_OVER_LIMIT && !(quotaMode || isQuota(descriptor));
+    if (over || remaining < least) {
+      least = over ? 0 : remaining;
       chosen = limit;
       seconds = status.secondsUntilReset;
     }
@@ -180,13 +188,14 @@ function toHeaders(
   return headers;
 }
 
-function isOver(status: EnvoyStatus, limit: LimitDecision): boolean {
-  return status.code === CODE_OVER_LIMIT && limit.charge.role !== 'quota';
+/** By the rule, as a quota that cannot refuse the request is charged as a shadow. */
+function isQuota({ descriptor, rule }: DescriptorDecision): boolean {
+  return rule?.quota === true && descriptor.override === undefined;
 }
 
 /**
  * When to ask again after a refusal, in whole seconds, at least 1: every limit that is over has to fit
- * by then, but of the quotas only one.
+ * by then, but of the quotas only one, and of what refuses nothing, none.
  */
 export function retryAfterSeconds(decision: Decision, statuses: readonly EnvoyStatus[]): number {
   let enforced = 1;
@@ -195,8 +204,9 @@ export function retryAfterSeconds(decision: Decision, statuses: readonly EnvoySt
     const status = statuses[i];
     if (status?.code !== CODE_OVER_LIMIT) continue;
     const limit = tightest(decision.descriptors[i]?.limits ?? []);
-    if (limit?.charge.role === 'quota') quota = Math.min(quota, status.secondsUntilReset);
-    else enforced = Math.max(enforced, status.secondsUntilReset);
+    const role = limit?.charge.role;
+    if (role === 'quota') quota = Math.min(quota, status.secondsUntilReset);
+    else if (role !== 'shadow') enforced = Math.max(enforced, status.secondsUntilReset);
   }
   return quota === Infinity ? enforced : Math.max(enforced, quota);
 }

@@ -292,9 +292,35 @@ describe("headers in Envoy's answer", () => {
   it('do not take a quota that is over for more than nothing left', () => {
     const descriptors = [
       with_({ limit: limitOf({ requests: 1 }), outcome: { remaining: 0 } }),
-      with_({ limit: limitOf({ requests: 2 }), role: 'quota', outcome: refused }),
+      descriptorDecision({
+        rule: ruleOf({ quota: true }),
+        limits: [
+          limitDecision({ limit: limitOf({ requests: 2 }), role: 'quota', outcome: refused }),
+        ],
+      }),
     ];
     expect(headersOf(descriptors, { allowed: true })['RateLimit-Limit']).to.equal('1');
+  });
+
+  it('do not do so either where SHADOW_MODE, or a quota with room, makes it a shadow', () => {
+    const shadow = (requests: number, quota: boolean): Descriptors[number] =>
+      descriptorDecision({
+        rule: ruleOf({ quota }),
+        limits: [limitDecision({ limit: limitOf({ requests }), role: 'shadow', outcome: refused })],
+      });
+    const limitIn = (descriptors: Descriptors, quotaMode: boolean): string | undefined =>
+      respond(descriptors, { allowed: true }, { headers: HEADERS, quotaMode }).headers[0]?.value;
+    expect(limitIn([shadow(1, true), shadow(2, true)], false)).to.equal('1');
+    expect(limitIn([shadow(1, false), shadow(2, false)], true)).to.equal('1');
+    expect(limitIn([shadow(1, false), shadow(2, false)], false)).to.equal('2');
+  });
+
+  it('do not ask to wait for a quota that cannot refuse', () => {
+    const descriptors = [
+      with_({ outcome: { ...refused, retryAfterUs: 3_000_000 } }),
+      with_({ role: 'shadow', outcome: { ...refused, retryAfterUs: 90_000_000 } }),
+    ];
+    expect(headersOf(descriptors)['Retry-After']).to.equal('3');
   });
 
   it('ask to wait until the first quota has room', () => {
