@@ -256,13 +256,11 @@ function toResults(
   const { charges, outcomes } = answered;
   const results: LimitDecision[] = [];
   let local: { readonly place: number; readonly charge: Charge }[] | undefined;
-  let refused = false;
   for (let i = 0; i < charges.length; i++) {
     const charge = charges[i];
     if (charge === undefined) continue;
     const outcome = outcomes[i];
     if (outcome !== undefined) {
-      if (!outcome.fits && charge.role === 'enforced') refused = true;
       results.push({ charge, source: 'store', outcome });
       continue;
     }
@@ -271,10 +269,9 @@ function toResults(
       local ??= [];
       local.push({ place: i, charge: { ...charge, limit: localLimit(charge.limit) } });
     }
-    if (source === 'deny' && charge.role === 'enforced') refused = true;
     results.push({ charge, source, outcome: source === 'deny' ? POLICY_DENY : POLICY_ALLOW });
   }
-  if (local !== undefined) decideLocally(local, refused, results, fallback);
+  if (local !== undefined) decideLocally(local, results, fallback);
   if (answered.takeBack !== undefined && answered.failure !== undefined && isRefused(results)) {
     answered.takeBack();
     for (const [i, { charge, source }] of results.entries()) {
@@ -299,15 +296,16 @@ function isRefused(results: readonly LimitDecision[]): boolean {
 }
 
 /**
- * The memory store settles at once, so the results are complete when this returns. A request that is
- * `refused` already takes nothing here either, and where a quota elsewhere fits, those here cannot refuse.
+ * The memory store settles at once, so the results are complete when this returns. In them stand, for the
+ * charges that are decided here, outcomes that fit. A request that others refuse takes nothing here either,
+ * and where a quota elsewhere fits, those here cannot refuse.
  */
 function decideLocally(
   local: readonly { readonly place: number; readonly charge: Charge }[],
-  refused: boolean,
   results: LimitDecision[],
   fallback: Store,
 ): void {
+  const refused = isRefused(results);
   const here = new Set(local.map(({ place }) => place));
   const quotaFits = results.some(
     ({ charge, outcome }, i) => charge.role === 'quota' && outcome.fits && !here.has(i),

@@ -364,6 +364,14 @@ describe('limiter', () => {
       expect(view(b.decide('local=x'))).to.equal('allowed: OK 3');
     });
 
+    it('takes nothing locally either when no quota has room', () => {
+      const quota =
+        '  - {key: pool, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 4, on_store_error: deny}}\n';
+      const b = failing(quota + rule('local'));
+      expect(b.decide('pool=x', 'local=x').allowed).to.equal(false);
+      expect(view(b.decide('local=x'))).to.equal('allowed: OK 3');
+    });
+
     it('shares a limit out among the live instances, at least 1 each', () => {
       const admitted = (instances: number): number => {
         const b = failing(rule('local'), { instances: () => instances });
