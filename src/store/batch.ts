@@ -48,12 +48,15 @@ export class Batcher implements Gate {
   }
 
   private sendWaiting(): void {
+    // A store that answers at once may bring new requests while this goes on: they gather by themselves.
+    const { waiting } = this;
+    this.waiting = [];
     let next = 0;
-    while (next < this.waiting.length && this.calls < this.options.maxCalls) {
+    while (next < waiting.length && this.calls < this.options.maxCalls) {
       const batch: StoreRequest[] = [];
       let charges = 0;
-      for (; next < this.waiting.length && batch.length < MAX_BATCH_REQUESTS; next++) {
-        const request = this.waiting[next];
+      for (; next < waiting.length && batch.length < MAX_BATCH_REQUESTS; next++) {
+        const request = waiting[next];
         if (request === undefined || request.settled) continue;
         charges += request.charges.length;
         if (charges > MAX_BATCH_CHARGES && batch.length > 0) break;
@@ -64,6 +67,6 @@ export class Batcher implements Gate {
       this.options.observer.batchSent(batch.length);
       this.options.store.decide(batch, this.finished);
     }
-    this.waiting = next === this.waiting.length ? [] : this.waiting.slice(next);
+    if (next < waiting.length) this.waiting = [...waiting.slice(next), ...this.waiting];
   }
 }

@@ -71,4 +71,28 @@ describe('Batcher', () => {
     await turn();
     expect(store.batches[1]?.requests.map((r) => r.charges[0]?.key)).to.deep.equal(['alive']);
   });
+
+  it('loses nothing when a store answers at once and its answers bring new requests', async () => {
+    const decided: string[] = [];
+    const atOnce = new ScriptedStore();
+    atOnce.decide = (requests, done) => {
+      for (const request of requests) {
+        decided.push(request.charges[0]?.key ?? '');
+        request.settle();
+      }
+      done();
+    };
+    batcher = new Batcher({ store: atOnce, observer, maxCalls: 2 });
+    const many = Array.from({ length: 257 }, (_, i) => ask([charge({ key: `k${String(i)}` })]));
+    many[0]?.watch({
+      settled: () => {
+        batcher.submit(ask([charge({ key: 'undo' })]));
+      },
+    });
+    for (const request of many) batcher.submit(request);
+    await turn();
+    await turn();
+    expect(decided).to.have.length(258);
+    expect(decided.at(-1)).to.equal('undo');
+  });
 });
