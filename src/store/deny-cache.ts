@@ -7,6 +7,7 @@
  * that are enforced. Anything else in a request (a record, a give-back) goes to the store whole.
  */
 import type { Charge, Outcome } from '../model.js';
+import { capacity } from '../algorithms/algorithm.js';
 import { StoreRequest } from './store.js';
 import type { Gate, SettleWatcher, StoreObserver } from './store.js';
 
@@ -93,8 +94,9 @@ export class DenyCache implements Gate, SettleWatcher {
       const charge = charges[i];
       if (charge === undefined) continue;
       const known = this.lookUp(charge, nowMs);
-      if (known === undefined) unknown.push({ ...charge, mode: 'peek' });
-      else request.outcomes[i] = aged(known, charge, nowMs);
+      if (known !== undefined && tellsOf(known, charge)) {
+        request.outcomes[i] = aged(known, charge, nowMs);
+      } else unknown.push({ ...charge, mode: 'peek' });
     }
     this.options.observer.denyCacheHit();
     request.nowUs = denial.storeNowUs + Math.round((nowMs - denial.sentMs) * 1000);
@@ -170,17 +172,22 @@ function isDenial(charge: Charge, outcome: Outcome): boolean {
   return refused && charge.role === 'enforced' && charge.mode === 'take';
 }
 
+/** What was so for other hits says nothing of when these would fit, unless both fit or both do not. */
+function tellsOf({ outcome }: Remembered, charge: Charge): boolean {
+  return outcome.fits === charge.hits <= outcome.remaining;
+}
+
 /** The outcome as the store would tell it now, if nobody else had asked meanwhile. */
 function aged(known: Remembered, charge: Charge, nowMs: number): Outcome {
   const { outcome } = known;
   const ageUs = Math.round((nowMs - known.sentMs) * 1000);
-  const fits = charge.hits <= outcome.remaining;
+  const { fits } = outcome;
   const later = (us: number): number => (us > 0 ? Math.max(1, us - ageUs) : us);
   return {
     fits,
     taken: false,
     remaining: outcome.remaining,
     resetUs: later(outcome.resetUs),
-    retryAfterUs: fits ? 0 : later(outcome.retryAfterUs),
+    retryAfterUs: charge.hits > capacity(charge.limit) ? -1 : later(outcome.retryAfterUs),
   };
 }

@@ -74,6 +74,13 @@ describe('DenyCache', () => {
     expect(gate.submitted).to.have.length(2);
   });
 
+  it('says of more hits than the limit has that they never fit', () => {
+    submit(charge());
+    const request = submit(charge({ hits: 11 }));
+    expect(gate.submitted).to.have.length(1);
+    expect(request.outcomes[0]?.retryAfterUs).to.equal(-1);
+  });
+
   it('does not take for exhausted what refused only because a request charged it twice', () => {
     let seen = 0;
     gate.answer = () => (seen++ === 0 ? FITS : { ...REFUSED, remaining: 1 });
@@ -126,6 +133,17 @@ describe('DenyCache', () => {
     const request = submit(charge({ key: 'wide' }), charge());
     expect(gate.submitted[1]?.charges).to.deep.equal([charge({ key: 'wide', mode: 'peek' })]);
     expect(request.outcomes.map((o) => o?.remaining)).to.deep.equal([7, 0]);
+  });
+
+  it('looks again at other charges whose hits fitted before and now are too many', () => {
+    const wide = { ...FITS, taken: false, remaining: 2 };
+    gate.answer = (c) => (c.key === 'k' || c.hits > 2 ? { ...REFUSED, remaining: 0 } : wide);
+    submit(charge(), charge({ key: 'wide' }));
+    const request = submit(charge(), charge({ key: 'wide', hits: 3 }));
+    expect(gate.submitted[1]?.charges).to.deep.equal([
+      charge({ key: 'wide', hits: 3, mode: 'peek' }),
+    ]);
+    expect(request.outcomes[1]?.retryAfterUs).to.equal(30_000_000);
   });
 
   it('forgets everything when cleared', () => {
