@@ -2,6 +2,7 @@
  * The thread that reads large configurations: files in, rules out as JSON in parts that the main thread
  * can take one at a time. Started by `load-aside.ts`, ends by itself.
  */
+import { constants, setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { RuleDefinition } from '../rules.js';
 import { readRules, type ConfigFile, type ReadOptions } from './load.js';
@@ -59,4 +60,6 @@ function sizeOf(rule: RuleDefinition): number {
   return rule.children.reduce((sum, child) => sum + sizeOf(child), 1);
 }
 
+// Where decisions have no other core they go first. Elsewhere than on Linux this would slow all threads.
+if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
 parentPort?.postMessage(read(workerData as ReadingTask)); // from load-aside, which is typed
