@@ -158,9 +158,13 @@ function redisStorage(
     states: () => backends.flatMap((backend) => backend.states()),
     forgetDenials: () => denyCache?.clear(),
     reset: async (keys) => {
-      forget(keys);
-      const counts = await Promise.all(backends.map((backend) => backend.reset(keys)));
-      return counts.reduce((sum, count) => sum + count, 0);
+      try {
+        const counts = await Promise.all(backends.map((backend) => backend.reset(keys)));
+        return counts.reduce((sum, count) => sum + count, 0);
+      } finally {
+        // Not before: a refusal that is on its way would be remembered, and outlive its counter.
+        forget(keys);
+      }
     },
     forget,
     // Each worker of an instance has a share of its own.

@@ -120,6 +120,24 @@ describe('storage', function () {
     });
   });
 
+  it('does not remember a refusal that was on its way when the counter was reset', async () => {
+    const redis = await RedisServer.start();
+    try {
+      start({ REDIS_URL: `127.0.0.1:${redis.port}` });
+      const all = charge({ key: 'f3600|reset', limit: HOUR, hits: 5 });
+      await untilDecides(storage.gate, charge({ key: 'f3600|ready', limit: HOUR }));
+      await askGate(storage.gate, [all]);
+      const onItsWay = askGate(storage.gate, [all]);
+      await new Promise((resolve) => setImmediate(resolve));
+      expect(await storage.reset([all.key])).to.equal(1);
+      expect((await onItsWay).request.outcomes[0]?.fits).to.equal(false);
+      expect((await askGate(storage.gate, [all])).request.outcomes[0]?.fits).to.equal(true);
+    } finally {
+      await storage.stop();
+      await redis.stop();
+    }
+  });
+
   it('finds a cluster by the nodes that the settings name', async () => {
     const cluster = await RedisCluster.start({ replicas: 0 });
     try {
