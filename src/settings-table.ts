@@ -65,6 +65,8 @@ function ignored(defaultText: string, meaning: string, why: string): Variable<st
   return { ...honoured(text, defaultText, meaning), use: 'ignored', why };
 }
 
+const FOR_EVER = 'Redis being absent is no error: it is looked for once a second until it is there';
+
 const LISTEN = {
   HOST: honoured(text, '0.0.0.0', 'HTTP: the address to listen on'),
   PORT: honoured(port, '8080', 'HTTP: `/json`, `/healthcheck`, `/healthz`, `/readyz`, `/metrics`'),
@@ -277,13 +279,24 @@ const STORE = {
     'false',
     'Unhealthy while there is no connection to Redis',
   ),
-  REDIS_STARTUP_INITIAL_INTERVAL: honoured(
+  REDIS_STARTUP_INITIAL_INTERVAL: partly(
     duration(1),
     '1s',
-    'First wait for an absent Redis at start',
+    'Accepted; an absent Redis is looked for after 50 ms, then ever less often down to once a second',
+    FOR_EVER,
   ),
-  REDIS_STARTUP_MAX_INTERVAL: honoured(duration(1), '30s', 'The longest wait between attempts'),
-  REDIS_STARTUP_MAX_ELAPSED_TIME: honoured(duration(), '0', 'Give up after this long; 0 is never'),
+  REDIS_STARTUP_MAX_INTERVAL: partly(
+    duration(1),
+    '30s',
+    'As REDIS_STARTUP_INITIAL_INTERVAL',
+    FOR_EVER,
+  ),
+  REDIS_STARTUP_MAX_ELAPSED_TIME: partly(
+    duration(),
+    '0',
+    'Accepted; the service serves by policy for as long as Redis is absent',
+    FOR_EVER,
+  ),
   REDIS_POOL_SIZE: partly(
     integer(1),
     '10',

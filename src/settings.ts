@@ -75,12 +75,6 @@ export interface Settings {
   readonly redis: RedisSettings | undefined;
   /** A second Redis for limits per second, if there is one. */
   readonly redisPerSecond: RedisSettings | undefined;
-  readonly redisStartup: {
-    readonly initialMs: number;
-    readonly maxMs: number;
-    /** 0: never give up. */
-    readonly maxElapsedMs: number;
-  };
   readonly redisHealthCheckActiveConnection: boolean;
   readonly drain: { readonly delayMs: number; readonly timeoutMs: number };
   readonly metrics: {
@@ -210,11 +204,6 @@ function assemble(reader: Reader): Settings {
     backend,
     redis,
     redisPerSecond: readPerSecond(reader, redis),
-    redisStartup: {
-      initialMs: v.REDIS_STARTUP_INITIAL_INTERVAL,
-      maxMs: v.REDIS_STARTUP_MAX_INTERVAL,
-      maxElapsedMs: v.REDIS_STARTUP_MAX_ELAPSED_TIME,
-    },
     redisHealthCheckActiveConnection: v.REDIS_HEALTH_CHECK_ACTIVE_CONNECTION,
     drain: { delayMs: v.DRAIN_DELAY, timeoutMs: v.DRAIN_TIMEOUT },
     metrics: {
