@@ -12,6 +12,9 @@ import type { AdminSources, Identity } from './sources.js';
 import { findRule, heaviestOf, limitedRules, refusalsOf, rulesOf, statusOf } from './views.js';
 
 const MOST_DESCRIPTORS = 32;
+// As for decisions; each entry is held against every rule.
+const MOST_ENTRIES = 32;
+const MOST_ATTRIBUTES = 16;
 const MOST_VALUES = 200;
 
 /** What is wrong with a question; its message is for the one who asked. */
@@ -173,17 +176,22 @@ function readQuestion(body: unknown, sources: AdminSources, kind: 'any' | 'exact
 }
 
 function readEntries(descriptor: unknown): readonly Entry[] {
-  if (typeof descriptor === 'string') return parseDescriptor(descriptor);
+  if (typeof descriptor === 'string') return bounded(parseDescriptor(descriptor));
   if (!Array.isArray(descriptor) || descriptor.length === 0) {
     throw new QuestionError('a descriptor is a text like `user=42` or a list of { key, value }');
   }
-  return descriptor.map((entry: unknown) => {
+  return bounded(descriptor).map((entry: unknown) => {
     const { key, value } = asRecord(entry, 'an entry');
     if (typeof key !== 'string' || typeof value !== 'string') {
       throw new QuestionError('an entry has a `key` and a `value`, both texts');
     }
     return { key, value };
   });
+}
+
+function bounded<Item>(entries: readonly Item[]): readonly Item[] {
+  if (entries.length <= MOST_ENTRIES) return entries;
+  throw new QuestionError(`a descriptor has at most ${MOST_ENTRIES} entries`);
 }
 
 function readIdentity(given: unknown): Identity {
@@ -200,6 +208,9 @@ function readIdentity(given: unknown): Identity {
   for (const [name, value] of Object.entries(asRecord(attributes, '`identity.attributes`'))) {
     if (typeof value !== 'string') throw new QuestionError(`the attribute ${name} must be a text`);
     read[name] = value;
+  }
+  if (Object.keys(read).length > MOST_ATTRIBUTES) {
+    throw new QuestionError(`an identity has at most ${MOST_ATTRIBUTES} attributes`);
   }
   return { ...identity, attributes: read };
 }

@@ -218,6 +218,24 @@ describe('admin API', () => {
     expect((await admin.ask('shop', 'endpoint=/pay,user=42')).allowed).to.equal(false);
   });
 
+  it('looks no more entries up than a decision may have', async () => {
+    const entries = Array.from({ length: 33 }, () => ({ key: 'api_key', value: 'a' }));
+    const attributes = Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`a${i}`, 'x']));
+    for (const question of [
+      { descriptors: [entries] },
+      { descriptors: ['api_key=a,'.repeat(32) + 'user=1'] },
+      { identity: { attributes } },
+    ]) {
+      const { status } = await post(`${admin.url}/api/v1/explain`, { domain: 'shop', ...question });
+      expect(status).to.equal(400);
+    }
+    const { status } = await post(`${admin.url}/api/v1/explain`, {
+      domain: 'shop',
+      descriptors: [entries.slice(1)],
+    });
+    expect(status).to.equal(200);
+  });
+
   it('lists each rule with its place, its limit and what it does now', async () => {
     await admin.ask('shop', 'endpoint=/pay,user=42', 20);
     admin.pass(1000);
