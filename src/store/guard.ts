@@ -12,7 +12,10 @@ import type { Gate, SettleWatcher, Store, StoreObserver } from './store.js';
  */
 const FAILURES_TO_OPEN = 3;
 const FAILING_FOR_MS = 50;
-/** A time-out after less waiting says nothing about the store: callers may bring tiny deadlines. */
+/**
+ * A time-out after less waiting says nothing about the store, as callers may bring tiny deadlines; save
+ * when nothing at all has come back for as long as a probe waits.
+ */
 const FAIR_WAIT_MS = 8;
 const FIRST_PROBE_MS = 5;
 const PROBE_INTERVAL_MS = 100;
@@ -70,6 +73,8 @@ export class Guard implements Gate, SettleWatcher {
   private probing = false;
   private probeDelayMs = FIRST_PROBE_MS;
   private lastAnswerMs = -Infinity;
+  /** When what the store has not answered was first sent, with no answer to anything since. */
+  private silentSinceMs = Infinity;
   private lastLogMs = -Infinity;
   private closedMs = -Infinity;
 
@@ -98,10 +103,7 @@ export class Guard implements Gate, SettleWatcher {
   settled(request: StoreRequest): void {
     this.outstanding.delete(request);
     if (request.failure !== undefined) this.failed(request.failure, request.submittedMs);
-    else {
-      this.failures = 0;
-      this.lastAnswerMs = this.options.nowMs();
-    }
+    else this.answered(this.options.nowMs());
   }
 
   stop(): void {
@@ -169,18 +171,24 @@ export class Guard implements Gate, SettleWatcher {
     const { late } = request;
     request.late = () => {
       const nowMs = this.options.nowMs();
-      if (nowMs - request.submittedMs < PROBE_PATIENCE_MS) {
-        this.failures = 0;
-        this.lastAnswerMs = nowMs;
-      }
+      if (nowMs - request.submittedMs < PROBE_PATIENCE_MS) this.answered(nowMs);
       late?.();
     };
+  }
+
+  private answered(nowMs: number): void {
+    this.failures = 0;
+    this.lastAnswerMs = nowMs;
+    this.silentSinceMs = Infinity;
   }
 
   private failed(error: StoreError, submittedMs: number): void {
     const nowMs = this.options.nowMs();
     this.lastFailure = error;
-    if (error.kind === 'timeout' && nowMs - submittedMs < FAIR_WAIT_MS) return;
+    this.silentSinceMs = Math.min(this.silentSinceMs, submittedMs);
+    const silentMs = nowMs - this.silentSinceMs;
+    const unfair = nowMs - submittedMs < FAIR_WAIT_MS && silentMs < PROBE_PATIENCE_MS;
+    if (error.kind === 'timeout' && unfair) return;
     if (nowMs - this.lastFailureMs >= 1) {
       if (this.failures === 0) this.firstFailureMs = submittedMs;
       this.failures++;
@@ -201,8 +209,8 @@ export class Guard implements Gate, SettleWatcher {
 
   private closeBreaker(): void {
     this.open = false;
-    this.failures = 0;
-    this.lastAnswerMs = this.closedMs = this.options.nowMs();
+    this.closedMs = this.options.nowMs();
+    this.answered(this.closedMs);
     this.options.observer.breakerOpen(false);
     this.options.logger.info(
       { store: this.options.name },

@@ -134,14 +134,28 @@ describe('Guard', () => {
     expect(observer.breaker).to.deep.equal([]);
   });
 
-  it('takes no account of callers that gave the store no time', () => {
-    for (let i = 0; i < 100; i++) {
+  const missTinyDeadlines = (times: number): void => {
+    for (let i = 0; i < times; i++) {
       const request = ask([charge()]);
       guard.submit(request);
       offsetMs += 2;
       request.fail(new StoreError('timeout', 'a deadline of 2 ms'));
     }
+  };
+
+  it('takes no account of callers that gave the store no time', () => {
+    for (let i = 0; i < 3; i++) {
+      missTinyDeadlines(100);
+      const request = ask([charge()]);
+      guard.submit(request);
+      request.settle();
+    }
     expect(observer.breaker).to.deep.equal([]);
+  });
+
+  it('takes account of them when the store is silent for as long as a probe would wait', () => {
+    missTinyDeadlines(200);
+    expect(observer.breaker).to.deep.equal([true]);
   });
 
   it('forgets failures at the first success', () => {
