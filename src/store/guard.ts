@@ -77,6 +77,7 @@ export class Guard implements Gate, SettleWatcher {
   private silentSinceMs = Infinity;
   private lastLogMs = -Infinity;
   private closedMs = -Infinity;
+  private stopped = false;
 
   constructor(private readonly options: GuardOptions) {}
 
@@ -107,6 +108,7 @@ export class Guard implements Gate, SettleWatcher {
   }
 
   stop(): void {
+    this.stopped = true;
     clearTimeout(this.timer);
     clearTimeout(this.probeTimer);
     for (const request of this.outstanding) {
@@ -230,6 +232,8 @@ export class Guard implements Gate, SettleWatcher {
   }
 
   private scheduleProbe(): void {
+    // A probe may be out when it ends, and of a cluster's node nobody would ever stop the next.
+    if (this.stopped) return;
     this.probeTimer = setTimeout(() => {
       this.probe();
     }, this.probeDelayMs);

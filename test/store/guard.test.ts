@@ -220,4 +220,14 @@ describe('Guard', () => {
     guard.stop();
     expect(request.failure?.kind).to.equal('connection');
   });
+
+  it('probes no more once it has stopped, though a probe was out', async () => {
+    openBreaker();
+    await until(() => store.batches.length === 1);
+    guard.stop();
+    store.batches[0]?.requests[0]?.fail(new StoreError('connection', 'the store is stopped'));
+    // Longer than between the first probes.
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(store.batches).to.have.length(1);
+  });
 });
