@@ -4,8 +4,14 @@
  */
 import type { KeyCommands } from './backend.js';
 
-/** Three slots: the one that is filled, the one before, and one to spare. */
-const TTL_SECONDS = 180;
+/**
+ * Lives for three slots: the one that is filled, the one before, and one to spare. In one call, and the first
+ * EXPIRE before anything is made, so that no key stays for ever where the second may not or does not run.
+ */
+const ADD = `
+redis.call('EXPIRE', KEYS[1], 180)
+redis.call('PFADD', KEYS[1], unpack(ARGV))
+redis.call('EXPIRE', KEYS[1], 180)`;
 /** Keys in one PFADD; Redis is busy with it for about 0.1 ms. */
 const CHUNK = 500;
 /** More than that waits only when Redis is slow; it is dropped then. */
@@ -61,8 +67,7 @@ export class SharedActiveKeys {
     this.sending = true;
     try {
       for (let chunk = this.waiting.shift(); chunk !== undefined; chunk = this.waiting.shift()) {
-        await this.redis.command('PFADD', chunk.counter, ...chunk.keys);
-        await this.redis.command('EXPIRE', chunk.counter, String(TTL_SECONDS));
+        await this.redis.evaluate(ADD, chunk.counter, ...chunk.keys);
       }
     } catch {
       // The store counts its failures itself; a Redis in trouble need not have this to do as well.
