@@ -19,6 +19,7 @@ const UNIT_NAMES = ['UNKNOWN', 'SECOND', 'MINUTE', 'HOUR', 'DAY', 'MONTH', 'YEAR
 const MAX_UINT32 = 4294967295;
 const MAX_UINT64 = 18446744073709551615n;
 
+const LONE_SURROGATE = /\p{Surrogate}/u;
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
 
 /** Throws RequestError (`invalid_argument`) for bytes that are not JSON, or not this message. */
@@ -107,6 +108,8 @@ function listOf(value: unknown, at: string, most: number): readonly unknown[] {
 function textOf(value: unknown, at: string, bounds: RequestBounds): string {
   if (value === undefined) return '';
   if (typeof value !== 'string') invalid(at, 'must be a string');
+  // Half a surrogate pair cannot be sent to Redis: all such values would share one counter.
+  if (LONE_SURROGATE.test(value)) invalid(at, 'is not valid Unicode');
   if (Buffer.byteLength(value) > bounds.maxValueBytes) {
     invalid(at, `longer than ${String(bounds.maxValueBytes)} bytes`);
   }

@@ -136,6 +136,11 @@ describe('HTTP port', () => {
       ['no domain', { descriptors: BODY.descriptors }, 'domain: must not be empty'],
       ['no descriptors', { domain: 'shop' }, 'descriptors: at least one is needed'],
       ['a number as domain', { ...BODY, domain: 1 }, 'domain: must be a string'],
+      [
+        'half a surrogate pair',
+        { domain: 'shop', descriptors: [{ entries: [{ key: 'user', value: 'a\ud800' }] }] },
+        'descriptors[0].entries[0].value: is not valid Unicode',
+      ],
       ['negative hits', { ...BODY, hitsAddend: -1 }, 'hits_addend: must be a whole number from 0'],
       ['a fraction', { ...BODY, hitsAddend: 1.5 }, 'hits_addend: must be a whole number from 0'],
       ['hits above 32 bits', { ...BODY, hitsAddend: 4294967296 }, 'hits_addend: above 2^32 - 1'],
