@@ -3,11 +3,8 @@
  * as one batch. A bounded number of calls is in flight; what arrives meanwhile forms the next batch.
  * No timer delays anything.
  */
+import { MAX_CALL_CHARGES, MAX_CALL_REQUESTS } from './script-call.js';
 import type { Gate, Store, StoreObserver, StoreRequest } from './store.js';
-
-/** Most requests and charges of one call; the script's table of keys allows no more than 8,000. */
-export const MAX_BATCH_REQUESTS = 256;
-export const MAX_BATCH_CHARGES = 2048;
 
 export interface BatcherOptions {
   readonly store: Store;
@@ -55,11 +52,11 @@ export class Batcher implements Gate {
     while (next < waiting.length && this.calls < this.options.maxCalls) {
       const batch: StoreRequest[] = [];
       let charges = 0;
-      for (; next < waiting.length && batch.length < MAX_BATCH_REQUESTS; next++) {
+      for (; next < waiting.length && batch.length < MAX_CALL_REQUESTS; next++) {
         const request = waiting[next];
         if (request === undefined || request.settled) continue;
         charges += request.charges.length;
-        if (charges > MAX_BATCH_CHARGES && batch.length > 0) break;
+        if (charges > MAX_CALL_CHARGES && batch.length > 0) break;
         batch.push(request);
       }
       if (batch.length === 0) break;

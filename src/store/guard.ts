@@ -2,8 +2,8 @@
  * Keeps the caller's patience: every request is settled by its deadline, whatever the store does, and a
  * store that fails again and again is not asked until a probe finds it well. Resends nothing.
  */
-import type { Charge, FailureKind, Limit, Logger } from '../model.js';
-import { StoreError, StoreRequest, undoOf } from './store.js';
+import { MAX_LIMIT, type Charge, type FailureKind, type Limit, type Logger } from '../model.js';
+import { StoreError, StoreRequest, UNDO_PATIENCE_MS, undoOf } from './store.js';
 import type { Gate, SettleWatcher, Store, StoreObserver } from './store.js';
 
 /**
@@ -22,7 +22,6 @@ const PROBE_INTERVAL_MS = 100;
 const PROBE_PATIENCE_MS = 250;
 /** A store that has not answered a probe for so long has its connection dropped. */
 const STUCK_MS = 1000;
-const UNDO_PATIENCE_MS = 1000;
 const LOG_INTERVAL_MS = 60_000;
 /** A breaker that closed longer ago than this opens with a log line of its own. */
 const CALM_MS = 10_000;
@@ -282,11 +281,11 @@ export class Guard implements Gate, SettleWatcher {
 const PROBE_LIMIT: Limit = {
   name: '',
   algorithm: 'fixed_window',
-  requests: 4294967295,
+  requests: MAX_LIMIT,
   unit: 'second',
   unitMultiplier: 1,
   windowUs: 1_000_000,
-  burst: 4294967295,
+  burst: MAX_LIMIT,
   precisionUs: 0,
   onStoreError: 'allow',
   countRejected: true,

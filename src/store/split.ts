@@ -6,11 +6,8 @@
  */
 import type { Charge } from '../model.js';
 import { capacity } from '../algorithms/algorithm.js';
-import { StoreRequest, undoOf } from './store.js';
+import { StoreRequest, UNDO_PATIENCE_MS, undoOf } from './store.js';
 import type { Gate, StoreCharge } from './store.js';
-
-/** How long an undo may wait for its answer before it counts as failed. */
-const UNDO_PATIENCE_MS = 1000;
 
 export interface SplitOptions<Place> {
   /** Where the charge's counter is. Charges on one counter have the same place. */

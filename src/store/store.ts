@@ -96,6 +96,9 @@ export class StoreRequest {
   }
 }
 
+/** How long an undo may wait for its answer before it counts as failed. */
+export const UNDO_PATIENCE_MS = 1000;
+
 /** What undoes the takes of these charges that are known; those in `undone` were dealt with before. */
 export function undoOf(request: StoreRequest, undone: Set<number>): StoreCharge[] {
   const undo: StoreCharge[] = [];
