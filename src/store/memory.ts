@@ -14,7 +14,7 @@ const SWEPT_PER_NEW = 4;
 export interface MemoryStoreOptions {
   /** Whole µs since the epoch. */
   readonly nowUs: () => number;
-  /** Counters kept; a new one above that is decided as untouched and not kept. Default 500 000. */
+  /** Counters kept; a new one above that takes the place of a little used one. Default 500 000. */
   readonly maxCounters?: number;
   readonly observer: Pick<StoreObserver, 'memoryOverflow'>;
 }
@@ -165,7 +165,7 @@ export class MemoryStore implements Store {
   ): Kept {
     const known = this.counters.get(charge.key);
     if (known !== undefined) return known;
-    this.sweepSome(nowUs);
+    const idlest = this.sweepSome(nowUs);
     const algorithm = ALGORITHMS[charge.limit.algorithm];
     const counter: Kept = {
       key: charge.key,
@@ -176,7 +176,10 @@ export class MemoryStore implements Store {
       batch: 0,
       pending: 0,
     };
+    const full = this.counters.size >= this.maxCounters;
+    if (full && idlest !== undefined) this.counters.delete(idlest.key);
     if (this.counters.size < this.maxCounters) {
+      if (full) this.observer.memoryOverflow();
       this.counters.set(charge.key, counter);
       return counter;
     }
@@ -189,19 +192,25 @@ export class MemoryStore implements Store {
     return counter;
   }
 
-  /** A few steps of an endless walk over all counters. One in use is never dropped. */
-  private sweepSome(nowUs: number): void {
+  /**
+   * A few steps of an endless walk over all counters: drops what has expired, and returns the one of the
+   * others that was asked for the longest ago. When there is no room left that one goes: a flood of new
+   * keys drives out its own, while a caller who keeps asking stays limited. One in use is never dropped.
+   */
+  private sweepSome(nowUs: number): Kept | undefined {
+    let idlest: Kept | undefined;
     for (let i = 0; i < SWEPT_PER_NEW; i++) {
       const next = this.sweep.next();
       if (next.done === true) {
         this.sweep = this.counters.values();
-        return;
+        return idlest;
       }
       const counter = next.value;
-      if (counter.untouchedAtUs <= nowUs && counter.batch !== this.batch) {
-        this.counters.delete(counter.key);
-      }
+      if (counter.batch === this.batch) continue;
+      if (counter.untouchedAtUs <= nowUs) this.counters.delete(counter.key);
+      else if (idlest === undefined || counter.batch < idlest.batch) idlest = counter;
     }
+    return idlest;
   }
 }
 

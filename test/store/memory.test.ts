@@ -45,18 +45,27 @@ describe('MemoryStore', () => {
     expect(taken).to.deep.equal([true, false, false]);
   });
 
-  it('decides a counter too many as untouched, does not keep it, and says so', async () => {
-    const store = create(2);
-    await decideOne(store, [chargeOf(limit, 'a', 1)]);
-    await decideOne(store, [chargeOf(limit, 'b', 1)]);
-    for (let i = 0; i < 3; i++) {
-      const [outcome] = await decideOne(store, [chargeOf(limit, 'c', 1)]);
-      expect(outcome).to.include({ taken: true });
+  it('keeps limiting who keeps asking, and every new key, through a flood of keys', async () => {
+    const store = create(1000);
+    const admitted = async (key: string): Promise<boolean> =>
+      (await decideOne(store, [chargeOf(limit, key, 1)]))[0]?.taken === true;
+    let abuser = 0;
+    let twice = 0;
+    for (let i = 0; i < 20_000; i++) {
+      if (i % 10 === 0 && (await admitted('abuser'))) abuser++;
+      await admitted(`flood${String(i)}`);
+      if (await admitted(`flood${String(i)}`)) twice++;
     }
-    expect(overflows).to.equal(3);
-    expect(store.size).to.equal(2);
-    // Active ones are never dropped for it.
-    expect((await decideOne(store, [chargeOf(limit, 'a', 1)]))[0]).to.include({ taken: false });
+    expect({ abuser, twice, size: store.size }).to.deep.equal({ abuser: 1, twice: 0, size: 1000 });
+    expect(overflows).to.equal(20_001 - 1000);
+  });
+
+  it('decides a counter that it has no place for as untouched, and says so', async () => {
+    const store = create(1);
+    const both = [chargeOf(limit, 'a', 1), chargeOf(limit, 'b', 1)];
+    for (const outcome of await decideOne(store, both)) expect(outcome).to.include({ taken: true });
+    expect(overflows).to.equal(1);
+    expect(store.size).to.equal(1);
   });
 
   it('adds up charges of one request on a counter that is not kept', async () => {
