@@ -92,11 +92,8 @@ export class CounterKeys {
 }
 
 function part(entry: Entry, node: Rule | undefined, ownValues: boolean): string {
-  if (node === undefined) {
-    return isSecretKey(entry.key)
-      ? secretPart(entry.key, entry.value)
-      : plainPart(entry.key, entry.value);
-  }
+  // A limit that the request brings where no rule matches: nobody has said which value is a secret.
+  if (node === undefined) return secretPart(entry.key, entry.value);
   const known = node.keyPart;
   if (known.keyIsPattern || (ownValues && node.shareThreshold)) {
     return node.hashValue || isSecretKey(entry.key)
