@@ -39,6 +39,10 @@ export function refuseAccess(request: AccessRequest, options: AccessOptions): Re
     return { status: 403, message: `the name \`${host}\` is not one of this server's` };
   }
   if (request.isShell) return undefined;
+  // A page of another site could make a browser ask, without reading the answer: for a profile, say.
+  if (/^(?:cross-site|same-site)$/.test(text(headers['sec-fetch-site']))) {
+    return { status: 403, message: 'not from another site' };
+  }
   if (options.token !== undefined && !hasToken(text(headers.authorization), options.token)) {
     return { status: 401, message: 'the admin token is needed: Authorization: Bearer …' };
   }

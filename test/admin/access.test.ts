@@ -34,6 +34,14 @@ describe('admin access', () => {
     });
     after(() => admin.stop());
 
+    it('lets no page of another site start a read', async () => {
+      const status = (site: string): Promise<number> =>
+        send(`${admin.url}/stats`, 'GET', { 'sec-fetch-site': site });
+      expect(await status('cross-site')).to.equal(403);
+      expect(await status('same-origin')).to.equal(200);
+      expect(await status('none')).to.equal(200);
+    });
+
     const cases: readonly [what: string, headers: Record<string, string>, status: number][] = [
       ['takes a reset that carries the header', {}, 200],
       ['refuses a reset without the header', { 'x-weir-admin': '' }, 403],
