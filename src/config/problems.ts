@@ -24,10 +24,14 @@ export class ConfigError extends Error {
   }
 }
 
-/** `file:line:column path: what is wrong`. */
+/** `file:line:column path: what is wrong`, in printable characters: names in files are anybody's. */
 export function formatProblem(problem: Problem): string {
   const { file, line, column, path, message } = problem;
-  return `${file}:${String(line)}:${String(column)}${path === '' ? '' : ` ${path}`}: ${message}`;
+  const text = `${file}:${String(line)}:${String(column)}${path === '' ? '' : ` ${path}`}: ${message}`;
+  return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0;
+    return `\\u{${code.toString(16)}}`;
+  });
 }
 
 /** A problem's path with one more step. */

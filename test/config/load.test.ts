@@ -34,6 +34,18 @@ const problemsOf = (files: readonly ConfigFile[], mergeDomains = false): readonl
 };
 
 describe('mistakes in a configuration file', () => {
+  it('are printed without the control characters of the names in it', () => {
+    const esc = String.fromCharCode(27);
+    const problem = {
+      file: `a${esc}[2J.yaml`,
+      line: 1,
+      column: 2,
+      path: 'shop',
+      message: 'b\u202ec',
+    };
+    expect(formatProblem(problem)).to.equal('a\\u{1b}[2J.yaml:1:2 shop: b\\u{202e}c');
+  });
+
   for (const name of readdirSync(FIXTURES)) {
     it(`are reported: ${name}`, () => {
       const text = readFileSync(new URL(name, FIXTURES), 'utf8');
