@@ -19,7 +19,7 @@ import type {
   Source,
   StoreErrorPolicy,
 } from './model.js';
-import { MAX_SLIDING_WINDOW_LIMIT, UNIT_SECONDS } from './model.js';
+import { DEFAULT_PRECISIONS, MAX_SLIDING_WINDOW_LIMIT, UNIT_SECONDS } from './model.js';
 import { keyHead } from './store/keys.js';
 import type { CounterKeys } from './store/keys.js';
 import { StoreRequest } from './store/store.js';
@@ -165,7 +165,8 @@ function overrideLimit(
     unitMultiplier: 1,
     windowUs,
     burst: override.requests,
-    precisionUs: algorithm === 'sliding_window_counter' ? Math.ceil(windowUs / 60) : 0,
+    precisionUs:
+      algorithm === 'sliding_window_counter' ? Math.floor(windowUs / DEFAULT_PRECISIONS) : 0,
     onStoreError: ruleLimit?.onStoreError ?? defaultOnStoreError,
     countRejected: ruleLimit?.countRejected,
     disclose: ruleLimit?.disclose ?? 'full',

@@ -12,6 +12,9 @@ export const MAX_LIMIT = 4294967295;
 /** The largest number that an exact sliding window may have; each admitted request is stored. */
 export const MAX_SLIDING_WINDOW_LIMIT = 10_000;
 
+/** The precision of a sliding window counter that names none, as a part of its window: one in so many. */
+export const DEFAULT_PRECISIONS = 60;
+
 export const ALGORITHM_NAMES = [
   'fixed_window',
   'sliding_window',

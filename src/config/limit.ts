@@ -4,6 +4,7 @@
  */
 import {
   ALGORITHM_NAMES,
+  DEFAULT_PRECISIONS,
   DISCLOSURES,
   MAX_SLIDING_WINDOW_LIMIT,
   STORE_ERROR_POLICIES,
@@ -187,7 +188,7 @@ function choosePrecision(
     }
     return 0;
   }
-  if (precisionUs === undefined) return Math.floor(windowUs / 60);
+  if (precisionUs === undefined) return Math.floor(windowUs / DEFAULT_PRECISIONS);
   const [least, most] = [windowUs / 1000, windowUs / 4];
   if (precisionUs < least || precisionUs > most) {
     const bounds = `${String(least / 1000)}ms to ${String(most / 1000)}ms`;
