@@ -372,7 +372,7 @@ export class Metrics implements StoreObserver {
     );
     yield count(
       'weir_memory_overflows_total',
-      'Counters that memory had no place for.',
+      'New counters that found memory full, and took the place of one that was idle.',
       counts.memoryOverflows,
     );
     yield count(
