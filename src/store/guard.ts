@@ -3,6 +3,7 @@
  * store that fails again and again is not asked until a probe finds it well. Resends nothing.
  */
 import { MAX_LIMIT, type Charge, type FailureKind, type Limit, type Logger } from '../model.js';
+import { InFlight } from './in-flight.js';
 import { StoreError, StoreRequest, UNDO_PATIENCE_MS, undoOf } from './store.js';
 import type { Gate, SettleWatcher, Store, StoreObserver } from './store.js';
 
@@ -60,7 +61,7 @@ export interface GuardOptions {
 }
 
 export class Guard implements Gate, SettleWatcher {
-  private readonly outstanding = new Set<StoreRequest>();
+  private readonly outstanding = new InFlight<StoreRequest>();
   private timer: NodeJS.Timeout | undefined;
   private timerDueMs = Infinity;
   private failures = 0;
@@ -110,7 +111,7 @@ export class Guard implements Gate, SettleWatcher {
     this.stopped = true;
     clearTimeout(this.timer);
     clearTimeout(this.probeTimer);
-    for (const request of this.outstanding) {
+    for (const request of this.outstanding.all()) {
       request.fail(new StoreError('connection', 'the service is stopping'));
     }
   }
@@ -133,7 +134,7 @@ export class Guard implements Gate, SettleWatcher {
   private readonly expire = (): void => {
     const nowMs = this.options.nowMs();
     let next = Infinity;
-    for (const request of this.outstanding) {
+    for (const request of this.outstanding.all()) {
       // A timer may be early by part of a millisecond; waiting another whole one would be late.
       if (request.deadlineMs - nowMs < 1) {
         this.options.observer.storeFailed('timeout');

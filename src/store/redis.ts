@@ -6,6 +6,7 @@
 import type { Redis } from 'ioredis';
 import type { FailureKind, Logger } from '../model.js';
 import { parseRedirect } from './cluster-slots.js';
+import { InFlight, type Placed } from './in-flight.js';
 import type { NodeStore, Redirected } from './redis-cluster.js';
 import { backoffMs, createClient, isScriptMissing, toStoreError } from './redis-client.js';
 import type { RedisConnection } from './redis-client.js';
@@ -49,7 +50,7 @@ export interface ClusterHooks {
 }
 
 /** A script call whose reply is awaited. */
-interface Flight {
+interface Flight extends Placed {
   readonly requests: readonly StoreRequest[];
   readonly call: ScriptCall;
   readonly done: () => void;
@@ -66,7 +67,7 @@ export class RedisStore implements NodeStore {
   private readonly script = buildScript();
   private readonly sha = scriptSha();
   private readonly random: () => number;
-  private readonly flights = new Set<Flight>();
+  private readonly flights = new InFlight<Flight>();
   private attempts = 0;
   private stopped = false;
   /** Why there is no connection; also what calls fail with meanwhile. */
@@ -193,7 +194,15 @@ export class RedisStore implements NodeStore {
     }
     const jitterUs = Math.floor(this.random() * (this.options.expirationJitterMs ?? 0) * 1000);
     const call = encodeCall(requests, jitterUs);
-    const flight = { requests, call, done, sentMs: performance.now(), asking, ended: false };
+    const flight = {
+      requests,
+      call,
+      done,
+      sentMs: performance.now(),
+      asking,
+      ended: false,
+      place: -1,
+    };
     this.flights.add(flight);
     this.call(flight, 'EVALSHA', this.sha, (error) => {
       if (isScriptMissing(error)) this.sendScript(flight);
@@ -285,7 +294,7 @@ export class RedisStore implements NodeStore {
 
   /** ioredis may leave promises pending for ever when a connection breaks: nobody waits for those. */
   private failFlights(error: StoreError): void {
-    for (const flight of this.flights) this.fail(flight, error);
+    for (const flight of this.flights.all()) this.fail(flight, error);
   }
 
   private up(): void {

@@ -43,6 +43,8 @@ export class StoreRequest {
   /** The store's clock, µs since the epoch; 0 while no part has been answered. */
   nowUs = 0;
   settled = false;
+  /** Among the requests that the guard watches over. */
+  place = -1;
   /** When it was passed to the store, on the clock of `performance.now()`; set by the guard. */
   submittedMs = 0;
   /**
