@@ -347,7 +347,7 @@ export class Metrics implements StoreObserver {
     yield* this.durationFamilies();
     yield counter(
       'weir_redis_errors_total',
-      'Failed calls to Redis and broken connections, by kind.',
+      'Failed calls to Redis, broken connections, and requests without an answer in time, by kind.',
       [...this.failures].map(([kind, value]) => ({
         suffix: '',
         labels: label('kind', kind),
