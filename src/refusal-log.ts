@@ -7,7 +7,10 @@ import { digest } from './store/keys.js';
 
 const INTERVAL_MS = 1000;
 
-/** What a log line calls a value: short, the same everywhere, and not to be turned back. */
+/**
+ * What a log line calls a value: short, and the same everywhere. Values that can be guessed, such as
+ * addresses, can be found by trying.
+ */
 export function valueId(counterKey: string): string {
   return digest(counterKey).slice(0, 10);
 }
