@@ -116,9 +116,16 @@ descriptors:
 `;
 }
 
+/** What a run that is broken off leaves behind ends with it. */
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 function pinned(core: number, command: readonly string[], env = process.env): ChildProcess {
   const child = spawn('taskset', ['-c', String(core), ...command], { env, stdio: 'ignore' });
-  process.once('exit', () => child.kill('SIGKILL'));
+  running.add(child);
+  child.once('exit', () => running.delete(child));
   return child;
 }
 
