@@ -7,7 +7,7 @@ const NODE = 'node:.*';
 const ANY = '.*';
 /** Files of the same folder, which are all flat. */
 const SAME = './[a-z-]+';
-const TRANSPORT = ['model', 'limiter', 'metrics', 'settings', 'store/keys', SAME];
+const TRANSPORT = ['model', 'limiter', 'metrics/metrics', 'settings/settings', 'store/keys', SAME];
 
 /**
  * A row: files, what of ours they may import (paths from `src`, without ending), which packages. The last
@@ -16,43 +16,24 @@ const TRANSPORT = ['model', 'limiter', 'metrics', 'settings', 'store/keys', SAME
 const IMPORTS = [
   ['src/**/*.ts', ['model'], []], // a new file has to be given a row
   ['src/model.ts', [], []],
-  ['src/wildcard.ts', [], []],
-  ['src/log.ts', ['model', 'settings'], [NODE, 'pino', 'pino-pretty']],
-  ['src/tracing*.ts', ['model', 'settings'], [NODE, '@opentelemetry/.*']],
-  ['src/settings*.ts', ['model', SAME], [NODE]],
+  ['src/settings/*.ts', ['model', SAME], [NODE]],
+  ['src/log/*.ts', ['model', 'settings/settings', 'settings/parse', 'store/keys'], [NODE]],
+  ['src/log/log.ts', ['model', 'settings/settings'], [NODE, 'pino', 'pino-pretty']],
+  ['src/log/tracing*.ts', ['model', 'settings/settings'], [NODE, '@opentelemetry/.*']],
   ['src/algorithms/*.ts', ['model', SAME], []],
-  ['src/rules.ts', ['model', 'wildcard', 'store/keys'], []],
-  ['src/limiter.ts', ['model', 'rules', 'store/store', 'store/keys'], []],
+  ['src/rules/*.ts', ['model', 'store/keys', SAME], []],
+  ['src/limiter.ts', ['model', 'rules/rules', 'store/store', 'store/keys'], []],
   ['src/store/*.ts', ['model', 'algorithms/.*', SAME], [NODE]],
   ['src/store/redis*.ts', ['model', 'algorithms/.*', SAME], [NODE, 'ioredis']],
-  [
-    'src/config/*.ts',
-    ['model', 'rules', 'wildcard', 'algorithms/.*', 'store/keys', SAME],
-    [NODE, 'yaml'],
-  ],
+  ['src/store/redis-place.ts', ['settings/redis', SAME], [NODE]],
+  ['src/config/*.ts', ['model', 'rules/.*', 'algorithms/.*', 'store/keys', SAME], [NODE, 'yaml']],
   // A source of configuration that is a gRPC client.
   [
     'src/config/xds*.ts',
-    ['model', 'settings', SAME],
+    ['model', 'settings/settings', SAME],
     [NODE, '@grpc/grpc-js', '@grpc/proto-loader'],
   ],
-  ['src/active-keys.ts', ['hyperloglog'], []],
-  [
-    'src/{metrics,rule-series}*.ts',
-    [
-      'model',
-      'active-keys',
-      'exposition',
-      'metrics-compat',
-      'rolling-ratio',
-      'heavy-hitters',
-      'rule-series',
-      'metrics-compat',
-      'store/keys',
-      'store/store',
-    ],
-    ['prom-client'],
-  ],
+  ['src/metrics/*.ts', ['model', 'store/keys', 'store/store', SAME], ['prom-client']],
   ['src/transport/*.ts', TRANSPORT, [NODE]],
   [
     'src/transport/{grpc,listener,reflection}*.ts',
@@ -60,36 +41,14 @@ const IMPORTS = [
     [NODE, '@grpc/.*', 'protobufjs(/.*)?'],
   ],
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
-  ['src/transport/http*.ts', TRANSPORT, [NODE, 'fastify']],
+  ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules/.*', 'log/refusal-log'], [NODE, 'fastify']],
   [
-    'src/admin/*.ts',
-    [...TRANSPORT, 'config/.*', 'rules', 'heavy-hitters', 'refusal-log'],
-    [NODE, 'fastify'],
-  ],
-  [
-    'src/storage.ts',
-    ['model', 'settings', 'settings-redis', 'redis-place', 'store/.*'],
-    ['node:crypto'],
-  ],
-  ['src/redis-place.ts', ['settings-redis', 'store/(connect|redis-client)'], ['node:.*']],
-  ['src/service-health.ts', ['model', 'transport/front-door'], []],
-  ['src/{version,young-generation}.ts', [], [NODE]],
-  ['src/refusal-log.ts', ['model', 'store/keys'], []],
-  [
-    'src/admin-sources.ts',
-    [
-      'model',
-      'limiter',
-      'metrics',
-      'settings.*',
-      'storage',
-      'admin/.*',
-      'config/.*',
-      'transport/.*',
-    ],
+    'src/admin/service-sources.ts',
+    [...TRANSPORT, 'config/.*', 'settings/.*', 'storage', 'transport/.*'],
     [NODE],
   ],
-  ['src/workers/*.ts', ['admin/recent-report', 'exposition', 'log', SAME], ['node:.*']],
+  ['src/storage.ts', ['model', 'settings/settings', 'settings/redis', 'store/.*'], ['node:crypto']],
+  ['src/workers/*.ts', ['admin/recent-report', 'metrics/exposition', 'log/log', SAME], [NODE]],
   ['src/{app,main}.ts', [ANY], [ANY]],
   ['src/cli/*.ts', [ANY], [ANY]],
 ];
@@ -119,7 +78,7 @@ function importRow([files, ours, packages]) {
 }
 
 /** Files whose results depend on their arguments alone. */
-const PURE = ['src/model.ts', 'src/algorithms/*.ts', 'src/rules.ts', 'src/store/keys.ts'];
+const PURE = ['src/model.ts', 'src/algorithms/*.ts', 'src/rules/*.ts', 'src/store/keys.ts'];
 
 export default tseslint.config(
   { ignores: ['dist/', 'coverage/', 'node_modules/', '.tools/'] },

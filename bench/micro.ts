@@ -7,7 +7,7 @@
 import { RecentDecisions } from '../src/admin/recent-decisions.js';
 import { loadConfig } from '../src/config/load.js';
 import { createLimiter } from '../src/limiter.js';
-import { Metrics } from '../src/metrics.js';
+import { Metrics } from '../src/metrics/metrics.js';
 import { ALGORITHM_NAMES, type AlgorithmName, type Decision, type Outcome } from '../src/model.js';
 import { CounterKeys } from '../src/store/keys.js';
 import { MemoryStore } from '../src/store/memory.js';

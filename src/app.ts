@@ -3,7 +3,7 @@
  * place that knows every stage; decides nothing itself.
  */
 import { hostname } from 'node:os';
-import { createAdminSources, watchedBy } from './admin-sources.js';
+import { createAdminSources, watchedBy } from './admin/service-sources.js';
 import { RecentDecisions } from './admin/recent-decisions.js';
 import { reportRecent } from './admin/recent-report.js';
 import { createAdminServer } from './admin/server.js';
@@ -12,18 +12,18 @@ import { ConfigWatcher } from './config/watch.js';
 import { XdsConfigSource } from './config/xds.js';
 import type { XdsConfigSourceOptions } from './config/xds.js';
 import { createLimiter } from './limiter.js';
-import type { Log } from './log.js';
-import { Metrics, NO_METRICS } from './metrics.js';
+import type { Log } from './log/log.js';
+import { Metrics, NO_METRICS } from './metrics/metrics.js';
 import type { Snapshot } from './model.js';
-import { RefusalLog } from './refusal-log.js';
-import { compileRules } from './rules.js';
-import { ServiceHealth } from './service-health.js';
-import type { Settings } from './settings.js';
+import { RefusalLog } from './log/refusal-log.js';
+import { compileRules } from './rules/rules.js';
+import { ServiceHealth } from './transport/service-health.js';
+import type { Settings } from './settings/settings.js';
 import { createStorage } from './storage.js';
 import type { Storage } from './storage.js';
 import { CounterKeys } from './store/keys.js';
 import { SharedActiveKeys } from './store/shared-active-keys.js';
-import { createTracer, type Tracer } from './tracing.js';
+import { createTracer, type Tracer } from './log/tracing.js';
 import type { EnvoyOptions } from './transport/envoy.js';
 import { GrpcServer } from './transport/grpc.js';
 import { HttpServer, MetricsServer } from './transport/http.js';

@@ -11,8 +11,8 @@ import { registerServe } from './cli/serve.js';
 import { settingsCommand } from './cli/settings.js';
 import type { Terminal } from './cli/terminal.js';
 import { topCommand } from './cli/top.js';
-import { SettingsError } from './settings.js';
-import { VERSION } from './version.js';
+import { SettingsError } from './settings/settings.js';
+import { VERSION } from './cli/version.js';
 
 /** For what could not be tried: a wrong command line. `weir hit` uses it for "no answer" too. */
 const USAGE = 2;

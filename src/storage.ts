@@ -4,9 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Logger } from './model.js';
-import type { Settings } from './settings.js';
-import { describeRedis, type RedisSettings } from './settings-redis.js';
-import { toRedisPlace } from './redis-place.js';
+import type { Settings } from './settings/settings.js';
+import { describeRedis, type RedisSettings } from './settings/redis.js';
+import { toRedisPlace } from './store/redis-place.js';
 import type { Backend, KeyCommands, NamedGuardState } from './store/backend.js';
 import { createBackend } from './store/connect.js';
 import { DenyCache } from './store/deny-cache.js';

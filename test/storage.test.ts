@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { Redis } from 'ioredis';
-import { parseSettings } from '../src/settings.js';
+import { parseSettings } from '../src/settings/settings.js';
 import { createStorage } from '../src/storage.js';
 import type { Storage } from '../src/storage.js';
 import { askGate, LineLogger, untilDecides } from './support/ask-gate.js';

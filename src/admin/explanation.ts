@@ -12,8 +12,8 @@ import type {
   Rule,
   Snapshot,
 } from '../model.js';
-import { valueId } from '../refusal-log.js';
-import { explain } from '../rules.js';
+import { valueId } from '../log/refusal-log.js';
+import { explain } from '../rules/explain.js';
 import { digest, isSecretKey } from '../store/keys.js';
 import { formatDescriptor } from './descriptor-text.js';
 import type { RecentReader } from './recent-decisions.js';

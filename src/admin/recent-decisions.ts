@@ -3,7 +3,7 @@
  * the latest refusals of each rule. Fed on the path of each request, so everything here is bounded and
  * cheap. Knows values only as they stand in counter keys, where what is secret is a digest.
  */
-import { HeavyHitters } from '../heavy-hitters.js';
+import { HeavyHitters } from './heavy-hitters.js';
 import type {
   Decision,
   DescriptorDecision,

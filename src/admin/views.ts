@@ -1,6 +1,6 @@
 /** What the API tells of the service as a whole: status, rules with what they do now, who is heavy. */
 import type { Rule } from '../model.js';
-import { valueId } from '../refusal-log.js';
+import { valueId } from '../log/refusal-log.js';
 import type { RecentReader, RuleActivity } from './recent-decisions.js';
 import type { AdminSources, ReloadState, StoreState } from './sources.js';
 import { formatLimit, valueOfKey } from './wording.js';

@@ -7,7 +7,7 @@ import { parseDescriptor } from '../admin/descriptor-text.js';
 import { formatLimit, formatSpan } from '../admin/wording.js';
 import { loadReading, readConfigDir } from '../config/directory.js';
 import { ConfigError, formatProblem } from '../config/problems.js';
-import { explain } from '../rules.js';
+import { explain } from '../rules/explain.js';
 import {
   answerOrComplain,
   askAdmin,

@@ -1,7 +1,7 @@
 /** `weir hit`: asks a server as Envoy or a client would, and prints what it says. */
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { MAX_HITS, MAX_LIMIT } from '../model.js';
-import { duration, integer, ValueError, type Kind } from '../settings-parse.js';
+import { duration, integer, ValueError, type Kind } from '../settings/parse.js';
 import type { Answer, Line, Question } from './hit-client.js';
 import { formatMs, formatTable, plural, type Terminal } from './terminal.js';
 

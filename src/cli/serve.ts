@@ -3,14 +3,14 @@ import cluster from 'node:cluster';
 import type { Command } from 'commander';
 import { createApp } from '../app.js';
 import type { App } from '../app.js';
-import { createLog } from '../log.js';
-import type { Log } from '../log.js';
-import { parseSettings } from '../settings.js';
-import type { Settings } from '../settings.js';
-import { VERSION } from '../version.js';
+import { createLog } from '../log/log.js';
+import type { Log } from '../log/log.js';
+import { parseSettings } from '../settings/settings.js';
+import type { Settings } from '../settings/settings.js';
+import { VERSION } from './version.js';
 import { Crew } from '../workers/crew.js';
 import { Primary } from '../workers/primary.js';
-import { boundYoungGeneration } from '../young-generation.js';
+import { boundYoungGeneration } from '../workers/young-generation.js';
 
 /** Adds the command; `exit` ends the process with a code once everything is closed. */
 export function registerServe(program: Command, exit: (code: number) => void): void {

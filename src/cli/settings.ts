@@ -1,6 +1,6 @@
 /** `weir settings`: prints the table of environment variables; docs/settings.md is made of it. */
 import { Command } from 'commander';
-import { CHAPTERS, type Variable } from '../settings-table.js';
+import { CHAPTERS, type Variable } from '../settings/table.js';
 import type { Terminal } from './terminal.js';
 
 /** The command. */

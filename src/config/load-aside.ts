@@ -6,7 +6,7 @@ import { extname } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { Limit } from '../model.js';
-import { RuleCompiler, type RuleDefinition } from '../rules.js';
+import { RuleCompiler, type RuleDefinition } from '../rules/rules.js';
 import { toSnapshot, type ConfigFile, type Loaded, type LoadOptions } from './load.js';
 import { ConfigError } from './problems.js';
 import type { ReadingResult, ReadingTask } from './reading-thread.js';

@@ -10,7 +10,7 @@ import {
   type CompiledRules,
   type DomainDefinition,
   type RuleDefinition,
-} from '../rules.js';
+} from '../rules/rules.js';
 import { isSecretKey } from '../store/keys.js';
 import { FieldReader, type Findings } from './fields.js';
 import { readLimit, type ReadLimit, type ReplacedName } from './limit.js';

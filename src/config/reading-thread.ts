@@ -4,7 +4,7 @@
  */
 import { constants, setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
-import type { RuleDefinition } from '../rules.js';
+import type { RuleDefinition } from '../rules/rules.js';
 import { readRules, type ConfigFile, type ReadOptions } from './load.js';
 import { ConfigError, type Problem } from './problems.js';
 

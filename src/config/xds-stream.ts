@@ -13,7 +13,7 @@ import {
   type ClientDuplexStream,
   type StatusObject,
 } from '@grpc/grpc-js';
-import type { XdsSettings } from '../settings.js';
+import type { XdsSettings } from '../settings/settings.js';
 import {
   ADS_PATH,
   type DiscoveryRequest,

@@ -4,7 +4,7 @@
  * out, and the last good snapshot stays. Knows no transport beyond `xds-stream` and no rule.
  */
 import type { Logger, Snapshot } from '../model.js';
-import type { XdsSettings } from '../settings.js';
+import type { XdsSettings } from '../settings/settings.js';
 import { loadConfig, type Loaded, type LoadOptions } from './load.js';
 import { ConfigError, formatProblem, type Problem } from './problems.js';
 import { CONFIG_TYPE_URL, readResources, type ResourceReading } from './xds-resource.js';

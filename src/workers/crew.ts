@@ -3,7 +3,7 @@
  * what is said, not what it means.
  */
 import type { RecentReport, RecentScope } from '../admin/recent-report.js';
-import type { Exposition, Family } from '../exposition.js';
+import type { Exposition, Family } from '../metrics/exposition.js';
 import { isToWorker, type ToPrimary, type ToWorker } from './messages.js';
 
 /** What a worker does when it is told something. */

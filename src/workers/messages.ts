@@ -3,7 +3,7 @@
  * nothing and serves nothing: it keeps the workers alive and puts together what each of them knows.
  */
 import type { RecentReport, RecentScope } from '../admin/recent-report.js';
-import type { Exposition, Family } from '../exposition.js';
+import type { Exposition, Family } from '../metrics/exposition.js';
 
 /** From a worker to the primary. */
 export type ToPrimary =

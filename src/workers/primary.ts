@@ -5,8 +5,8 @@
 import cluster, { type Worker } from 'node:cluster';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { RecentReport, RecentScope } from '../admin/recent-report.js';
-import { writeExposition } from '../exposition.js';
-import type { Log } from '../log.js';
+import { writeExposition } from '../metrics/exposition.js';
+import type { Log } from '../log/log.js';
 import { isToPrimary, type ToPrimary, type ToWorker } from './messages.js';
 import { WorkerTotals } from './totals.js';
 

@@ -2,7 +2,7 @@
  * The metrics of all workers as one. What a worker had counted when it died goes on counting: a total
  * that fell would look to Prometheus like a restart of everything. Pure; knows no processes.
  */
-import { mergeFamilies, type Family } from '../exposition.js';
+import { mergeFamilies, type Family } from '../metrics/exposition.js';
 
 export class WorkerTotals {
   private readonly latest = new Map<number, readonly Family[]>();

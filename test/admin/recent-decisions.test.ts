@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { RecentDecisions } from '../../src/admin/recent-decisions.js';
 import type { Rule } from '../../src/model.js';
-import { compileRules } from '../../src/rules.js';
+import { compileRules } from '../../src/rules/rules.js';
 import { decided, limitOf, ruleDefinition, snapshotOf } from '../support/decided.js';
 
 const perMinute = limitOf(5, 'minute');

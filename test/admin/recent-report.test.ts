@@ -6,7 +6,7 @@ import {
   type RecentReport,
   type RecentScope,
 } from '../../src/admin/recent-report.js';
-import { compileRules } from '../../src/rules.js';
+import { compileRules } from '../../src/rules/rules.js';
 import { decided, limitOf, ruleDefinition, snapshotOf } from '../support/decided.js';
 
 const START_MS = 1_000_000_000;

@@ -4,7 +4,7 @@ import { schemaCommand } from '../../src/cli/schema.js';
 import { scriptCommand } from '../../src/cli/script.js';
 import { settingsCommand } from '../../src/cli/settings.js';
 import { formatMs, formatTable } from '../../src/cli/terminal.js';
-import { VARIABLES } from '../../src/settings-table.js';
+import { VARIABLES } from '../../src/settings/table.js';
 import { run } from './recorder.js';
 
 describe('what commands print', () => {

@@ -7,7 +7,7 @@ import { ServerCredentials } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import { XdsConfigSource } from '../../src/config/xds.js';
 import type { Logger, Snapshot } from '../../src/model.js';
-import type { XdsSettings } from '../../src/settings.js';
+import type { XdsSettings } from '../../src/settings/settings.js';
 import { pack, TYPE_URL, XdsTestServer } from '../support/xds-server.js';
 
 const USERS = {

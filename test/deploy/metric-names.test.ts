@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { readdirSync, readFileSync } from 'node:fs';
-import { Metrics } from '../../src/metrics.js';
+import { Metrics } from '../../src/metrics/metrics.js';
 
 const FILES = ['deploy/prometheus', 'deploy/grafana']
   .flatMap((folder) => readdirSync(folder).map((name) => `${folder}/${name}`))

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import fc from 'fast-check';
 import type { Entry, Limit, Rule } from '../../src/model.js';
-import { compileRules, type RuleDefinition } from '../../src/rules.js';
+import { compileRules, type RuleDefinition } from '../../src/rules/rules.js';
 import { CounterKeys, digest, isSecretKey, keyHead } from '../../src/store/keys.js';
 
 const MINUTE: Limit = {

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { expect } from 'chai';
-import { ActiveKeys } from '../../src/active-keys.js';
+import { ActiveKeys } from '../../src/metrics/active-keys.js';
 import type { KeyCommands } from '../../src/store/backend.js';
 import { SharedActiveKeys } from '../../src/store/shared-active-keys.js';
 import { RedisServer } from '../support/redis-server.js';

@@ -10,7 +10,7 @@ import type {
   Unit,
 } from '../../src/model.js';
 import { UNIT_SECONDS } from '../../src/model.js';
-import type { CompiledRules, RuleDefinition } from '../../src/rules.js';
+import type { CompiledRules, RuleDefinition } from '../../src/rules/rules.js';
 import { CounterKeys, keyHead } from '../../src/store/keys.js';
 
 const keys = new CounterKeys('');

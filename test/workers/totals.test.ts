@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { Family } from '../../src/exposition.js';
+import type { Family } from '../../src/metrics/exposition.js';
 import { WorkerTotals } from '../../src/workers/totals.js';
 
 function counter(value: number): Family {

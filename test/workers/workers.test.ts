@@ -14,7 +14,9 @@ descriptors:
 `;
 
 function workersOf(weir: WeirProcess): number[] {
-  const children = execFileSync('pgrep', ['-P', String(weir.pid), '-f', 'main.ts'], { encoding: 'utf8' });
+  const children = execFileSync('pgrep', ['-P', String(weir.pid), '-f', 'main.ts'], {
+    encoding: 'utf8',
+  });
   return children.trim().split('\n').map(Number);
 }
 
