@@ -1,75 +1,13 @@
 #!/usr/bin/env node
-/** The command line: which commands there are. The only place that decides how the process ends. */
-import { Command, CommanderError } from 'commander';
-import { checkCommand } from './cli/check.js';
-import { explainCommand, inspectCommand } from './cli/explain.js';
-import { hitCommand } from './cli/hit.js';
-import { resetCommand } from './cli/reset.js';
-import { schemaCommand } from './cli/schema.js';
-import { scriptCommand } from './cli/script.js';
-import { registerServe } from './cli/serve.js';
-import { settingsCommand } from './cli/settings.js';
-import type { Terminal } from './cli/terminal.js';
-import { topCommand } from './cli/top.js';
-import { SettingsError } from './settings/settings.js';
-import { VERSION } from './cli/version.js';
+/** Where the process begins, and the only place that ends it. */
 
-/** For what could not be tried: a wrong command line. `weir hit` uses it for "no answer" too. */
-const USAGE = 2;
-
-const terminal: Terminal = {
-  print: (text) => void process.stdout.write(text),
-  complain: (text) => void process.stderr.write(text),
-  fail: (code) => {
-    process.exitCode = code;
-  },
-};
-
-const program = new Command('weir')
-  .description('Rate-limit decisions over gRPC, counted atomically in Redis.')
-  .version(VERSION)
-  .showHelpAfterError('(add --help to see what there is)')
-  .exitOverride();
-
-registerServe(program, (code) => process.exit(code));
-for (const create of [
-  checkCommand,
-  hitCommand,
-  explainCommand,
-  inspectCommand,
-  resetCommand,
-  topCommand,
-  settingsCommand,
-  schemaCommand,
-  scriptCommand,
-]) {
-  program.addCommand(create(terminal).copyInheritedSettings(program));
+// Loading the program takes a moment, in which a signal would end the process as if it had failed.
+// Whoever listens to a signal later on decides itself.
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  process.on(signal, () => {
+    if (process.listenerCount(signal) === 1) process.exit(0);
+  });
 }
 
-try {
-  await program.parseAsync();
-} catch (error) {
-  if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? 0 : USAGE;
-  } else {
-    terminal.complain(`${describe(error)}\n`);
-    process.exit(1);
-  }
-}
-
-/** What people can mend in words, what they cannot with its stack. */
-function describe(error: unknown): string {
-  if (error instanceof SettingsError) return error.message;
-  if (!(error instanceof Error)) return String(error);
-  const { syscall, code, address, port } = error as NodeJS.ErrnoException & {
-    address?: string;
-    port?: number;
-  };
-  // A worker (WORKERS) is told by its primary, which binds for it.
-  const isListening = syscall === 'listen' || syscall === 'bind';
-  if (!isListening || address === undefined) return String(error.stack);
-  const place = port === undefined || port < 0 ? address : `${address}:${String(port)}`;
-  const why =
-    code === 'EADDRINUSE' ? 'something listens there already' : (code ?? 'it is not allowed');
-  return `cannot listen on ${place}: ${why}. GRPC_PORT, GRPC_UDS, PORT and DEBUG_PORT choose where`;
-}
+const { runProgram } = await import('./cli/program.js');
+await runProgram((code) => process.exit(code));

@@ -95,8 +95,14 @@ async function serveApp(
 /** Resolves with the exit code once a signal, or a fault of ours, has ended the service. */
 function endOfService(app: App, log: Log, crew: Crew | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
+    let stopping = false;
     const stop = (signal: NodeJS.Signals): void => {
-      log.always({ signal }, 'weir drains');
+      log.always({ signal }, stopping ? 'weir hurries' : 'weir drains');
+      if (stopping) {
+        void app.stop();
+        return;
+      }
+      stopping = true;
       // Ctrl-C at a terminal: there is no load balancer to wait for.
       app.stop(signal === 'SIGINT').then(() => {
         log.always({}, 'weir has ended');
