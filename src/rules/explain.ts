@@ -56,7 +56,7 @@ function walk(rules: readonly Rule[], entries: readonly Entry[]): readonly Rule[
     );
     const best = level
       .filter((rule) => covers(rule.key, entry.key) && covers(rule.value, entry.value))
-      .map((rule) => ({ rule, rank: rank(rule, level) }))
+      .map((rule) => ({ rule, rank: rank(rule, level, entry.value) }))
       .sort((a, b) => a.rank - b.rank)[0];
     if (best === undefined || entry.key === '') break;
     taken.push(best.rule);
@@ -65,12 +65,12 @@ function walk(rules: readonly Rule[], entries: readonly Entry[]): readonly Rule[
 }
 
 /** The lower, the earlier a rule is tried among those of its level. */
-function rank(rule: Rule, level: readonly Rule[]): number {
+function rank(rule: Rule, level: readonly Rule[], value: string): number {
   const size = level.length;
   const keyRank = rule.keyPart.keyIsPattern
     ? 1 + level.findIndex((other) => other.key === rule.key)
     : 0;
-  const valueRank = rule.value === undefined ? 2 : rule.value.includes('*') ? 1 : 0;
+  const valueRank = rule.value === undefined ? 2 : rule.value === value ? 0 : 1;
   return (keyRank * 3 + valueRank) * size + level.indexOf(rule);
 }
 
@@ -99,19 +99,19 @@ function whyNot(rule: Rule, entries: readonly Entry[], taken: readonly Rule[]): 
       return `the ${which} entry's value is not ${wanted}`;
     }
     const winner = taken[depth];
-    if (winner !== undefined && winner !== node) return whyEarlier(node, winner);
+    if (winner !== undefined && winner !== node) return whyEarlier(node, winner, entry.value);
   }
   const has = entries.length === 1 ? '1 entry' : `${String(entries.length)} entries`;
   return `the descriptor has ${has}, the rule needs ${String(rule.chain.length)}`;
 }
 
-function whyEarlier(node: Rule, winner: Rule): string {
+function whyEarlier(node: Rule, winner: Rule, value: string): string {
   if (node.keyPart.keyIsPattern && winner.key !== node.key) {
     return winner.keyPart.keyIsPattern
       ? `an earlier key pattern matched: \`${winner.path}\``
       : `the exact key goes first: \`${winner.path}\``;
   }
-  if (winner.value === undefined || !winner.value.includes('*')) {
+  if (winner.value === undefined || winner.value === value) {
     return `the exact value goes first: \`${winner.path}\``;
   }
   return node.value === undefined

@@ -175,8 +175,10 @@ function choiceFor(level: Level, key: string): Choice {
 function place(choice: Choice, node: Node): void {
   const { value } = node.rule;
   if (value === undefined) choice.any = node;
-  else if (value.includes('*')) choice.wildcards.push({ pattern: compilePattern(value), node });
   else choice.exact.set(value, node);
+  // A value that reads like the wildcard itself takes its rule before any other wildcard has a say.
+  if (value?.includes('*') === true)
+    choice.wildcards.push({ pattern: compilePattern(value), node });
 }
 
 function compileRule(
