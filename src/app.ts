@@ -109,6 +109,9 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
     refused: (rule, limit) => {
       refusals.refused(rule, limit);
     },
+    unknownDomain: (domain) => {
+      refusals.unknownDomain(domain);
+    },
   });
   // Its packages are loaded at start, and only when it is on.
   let tracer: Tracer | undefined;

@@ -235,6 +235,8 @@ export interface RecentDecisionsOptions {
   readonly nowMs: () => number;
   /** Told of each refusal by a limit; sampled lines for the log are made there. */
   readonly refused?: (rule: Rule, limit: LimitDecision) => void;
+  /** Told of domains, shortened, that there are no rules for; a few times a second at most. */
+  readonly unknownDomain?: (domain: string) => void;
 }
 
 /** The recorder. One for the process; rules keep their record over reloads, by domain and path. */
@@ -399,6 +401,7 @@ export class RecentDecisions implements RecentReader {
     const keys = decision.domainKnown
       ? shorten((decision.descriptors[0]?.descriptor.entries ?? []).map(({ key }) => key).join(','))
       : undefined;
+    if (!decision.domainKnown) this.options.unknownDomain?.(domain);
     const name = JSON.stringify([domain, keys]);
     const known = this.strangers.get(name);
     this.strangers.delete(name);

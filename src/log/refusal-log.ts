@@ -6,6 +6,7 @@ import type { LimitDecision, Logger, Rule } from '../model.js';
 import { digest } from '../store/keys.js';
 
 const INTERVAL_MS = 1000;
+const UNKNOWN_DOMAIN_INTERVAL_MS = 60_000;
 
 /**
  * What a log line calls a value: short, and the same everywhere. Values that can be guessed, such as
@@ -16,14 +17,15 @@ export function valueId(counterKey: string): string {
 }
 
 export interface RefusalLogOptions {
-  readonly logger: Pick<Logger, 'info' | 'debug'>;
+  readonly logger: Pick<Logger, 'warn' | 'info' | 'debug'>;
   /** ms, on any steady clock. */
   readonly nowMs: () => number;
 }
 
-/** Call `refused` for each refusal; most calls only count. */
+/** Call it for each refusal and each unknown domain; most calls only count. */
 export class RefusalLog {
   private readonly rules = new Map<string, { lastMs: number; leftOut: number }>();
+  private readonly domains = { lastMs: -Infinity, leftOut: 0 };
 
   constructor(private readonly options: RefusalLogOptions) {}
 
@@ -53,6 +55,21 @@ export class RefusalLog {
     };
     this.options.logger.info(line, 'refused: over the limit');
     this.options.logger.debug({ value: line.value, counter: key }, 'the counter that refused');
+  }
+
+  /** The commonest mistake of a set-up, and an invisible one: nothing is limited. Once a minute. */
+  unknownDomain(domain: string): void {
+    const nowMs = this.options.nowMs();
+    if (nowMs - this.domains.lastMs < UNKNOWN_DOMAIN_INTERVAL_MS) {
+      this.domains.leftOut++;
+      return;
+    }
+    this.options.logger.warn(
+      { domain, more: this.domains.leftOut },
+      'asked for a domain that no rules are for: nothing is limited there',
+    );
+    this.domains.lastMs = nowMs;
+    this.domains.leftOut = 0;
   }
 
   /** After a reload: rules that are gone must not pile up. */

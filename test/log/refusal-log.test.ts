@@ -20,7 +20,8 @@ describe('refusals in the log', () => {
     const to = (level: string) => (fields: object, message: string) => {
       lines.push({ level, fields, message });
     };
-    log = new RefusalLog({ logger: { info: to('info'), debug: to('debug') }, nowMs: () => nowMs });
+    const logger = { warn: to('warn'), info: to('info'), debug: to('debug') };
+    log = new RefusalLog({ logger, nowMs: () => nowMs });
   });
 
   function refuse(entries: string, retryAfterUs = 30_000_000): void {
@@ -69,5 +70,15 @@ describe('refusals in the log', () => {
   it('say of what can never pass that there is no time', () => {
     refuse('user=1', -1);
     expect(lines[0]?.fields).to.include({ retryAfterMs: null });
+  });
+
+  it('say once a minute that a domain is unknown, and how often besides', () => {
+    for (let i = 0; i < 100; i++) log.unknownDomain(`shopp${i}`);
+    nowMs += 60_000;
+    log.unknownDomain('shopp');
+    expect(lines.map(({ level, fields }) => ({ level, fields }))).to.deep.equal([
+      { level: 'warn', fields: { domain: 'shopp0', more: 0 } },
+      { level: 'warn', fields: { domain: 'shopp', more: 99 } },
+    ]);
   });
 });
