@@ -30,6 +30,8 @@ import { HttpServer, MetricsServer } from './transport/http.js';
 import type { Crew } from './workers/crew.js';
 import type { TlsFiles } from './transport/tls.js';
 
+/** What HTTP answers takes milliseconds: when gRPC has drained, stragglers are not waited for long. */
+const HTTP_STOP_MS = 2000;
 /** How often conditions of health that nobody announces are looked at. */
 const HEALTH_INTERVAL_MS = 1000;
 
@@ -189,7 +191,7 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
     const { delayMs, timeoutMs } = settings.drain;
     http.drain();
     await grpc.drain({ delayMs: atOnce ? 0 : delayMs, timeoutMs });
-    await Promise.all([http.stop(timeoutMs), prometheus?.stop(timeoutMs), admin.stop()]);
+    await Promise.all([http.stop(HTTP_STOP_MS), prometheus?.stop(HTTP_STOP_MS), admin.stop()]);
     clearInterval(healthTimer);
     await config.stop();
     await storage.stop();

@@ -82,7 +82,9 @@ async function serveApp(
   const quietLog = crew === undefined ? log : quiet(log);
   const app = createApp(settings, VERSION, cluster.worker?.id === 1 ? log : quietLog, crew);
   const ended = endOfService(app, quietLog, crew);
-  await app.start();
+  // A signal must end it also when the start hangs, on a directory that does not answer, say.
+  const endedEarly = await Promise.race([app.start().then(() => undefined), ended]);
+  if (endedEarly !== undefined) return endedEarly;
   if (strict && app.configProblems.length > 0) {
     log.fatal({ problems: app.configProblems }, 'the configuration is not valid (--strict)');
     await app.stop(true);

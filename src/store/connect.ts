@@ -120,6 +120,9 @@ function createGuard(
       storeFailed: (kind) => {
         observer.storeFailed(kind);
       },
+      undoFailed: () => {
+        observer.undoFailed();
+      },
     },
     logger,
     keyPrefix,

@@ -48,7 +48,7 @@ export interface GuardState {
 export interface GuardOptions {
   readonly gate: Gate;
   readonly store: Store;
-  readonly observer: Pick<StoreObserver, 'breakerOpen' | 'storeFailed'>;
+  readonly observer: Pick<StoreObserver, 'breakerOpen' | 'storeFailed' | 'undoFailed'>;
   readonly logger: Logger;
   /** Beginning of the key that probes write, such as CACHE_KEY_PREFIX. */
   readonly keyPrefix: string;
@@ -156,7 +156,11 @@ export class Guard implements Gate, SettleWatcher {
       const charges = refused ? undoOf(request, undone) : [];
       if (charges.length === 0) return;
       const deadlineMs = this.options.nowMs() + UNDO_PATIENCE_MS;
-      this.options.gate.submit(new StoreRequest(charges, deadlineMs, () => undefined));
+      this.options.gate.submit(
+        new StoreRequest(charges, deadlineMs, ({ failure }) => {
+          if (failure !== undefined) this.options.observer.undoFailed();
+        }),
+      );
     };
     request.late = undo;
     request.takeBack = () => {

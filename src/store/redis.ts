@@ -106,8 +106,9 @@ export class RedisStore implements NodeStore {
 
   stop(): Promise<void> {
     this.stopped = true;
+    this.offline = new StoreError('connection', 'the store is stopped');
     this.client.disconnect();
-    this.failFlights(new StoreError('connection', 'the store is stopped'));
+    this.failFlights(this.offline);
     return Promise.resolve();
   }
 
