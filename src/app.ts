@@ -3,6 +3,7 @@
  * place that knows every stage; decides nothing itself.
  */
 import { hostname } from 'node:os';
+import { setTimeout as pause } from 'node:timers/promises';
 import { createAdminSources, watchedBy } from './admin/service-sources.js';
 import { RecentDecisions } from './admin/recent-decisions.js';
 import { reportRecent } from './admin/recent-report.js';
@@ -26,10 +27,13 @@ import { SharedActiveKeys } from './store/shared-active-keys.js';
 import { createTracer, type Tracer } from './log/tracing.js';
 import type { EnvoyOptions } from './transport/envoy.js';
 import { GrpcServer } from './transport/grpc.js';
+import type { GrpcDependencies } from './transport/grpc.js';
 import { HttpServer, MetricsServer } from './transport/http.js';
+import type { HttpDependencies } from './transport/http.js';
 import type { Crew } from './workers/crew.js';
 import type { TlsFiles } from './transport/tls.js';
 
+const CONNECT_PATIENCE_MS = 500;
 /** What HTTP answers takes milliseconds: when gRPC has drained, stragglers are not waited for long. */
 const HTTP_STOP_MS = 2000;
 /** How often conditions of health that nobody announces are looked at. */
@@ -137,33 +141,8 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
     health,
     logger: log,
   };
-  const envoy = envoyOptions(settings);
-  const shared = {
-    decisionTimeoutMs: settings.limits.decisionTimeoutMs,
-    maxDescriptors: settings.limits.maxDescriptors,
-    envoy,
-  };
-  const grpc = new GrpcServer(
-    {
-      ...shared,
-      address:
-        settings.grpc.uds === undefined
-          ? { host: settings.grpc.host, port: settings.grpc.port }
-          : { path: settings.grpc.uds },
-      tls: tlsFiles(settings),
-      maxMessageBytes: settings.grpc.maxMessageBytes,
-      maxConcurrentStreams: settings.grpc.maxConcurrentStreams,
-      maxConnectionAgeMs: settings.grpc.maxConnectionAgeMs,
-      maxConnectionAgeGraceMs: settings.grpc.graceMs,
-      direct: settings.grpc.direct,
-      ipv6Prefix: settings.limits.ipv6Prefix,
-    },
-    doors,
-  );
-  const http = new HttpServer(
-    { ...shared, ...settings.http, maxBodyBytes: settings.grpc.maxMessageBytes },
-    doors,
-  );
+  const grpc = createGrpcServer(settings, doors);
+  const http = createHttpServer(settings, doors);
   const prometheus =
     settings.prometheus === undefined ? undefined : new MetricsServer(settings.prometheus, doors);
   const admin = createAdminServer(
@@ -213,6 +192,7 @@ export function createApp(settings: Settings, version: string, log: Log, crew?: 
         storage.commands && new SharedActiveKeys(storage.commands, settings.limits.keyPrefix),
       );
       await config.start();
+      await connected(storage);
       healthTimer = setInterval(() => {
         health.changed();
       }, HEALTH_INTERVAL_MS);
@@ -244,6 +224,15 @@ function resettingForAll(storage: Storage, crew: Crew): Storage {
   };
 }
 
+/**
+ * Resolves when Redis is connected, so that not even the first calls are answered by policy; or after a
+ * moment, as a Redis that is away must not keep the service from starting.
+ */
+async function connected(storage: Storage): Promise<void> {
+  const latestMs = performance.now() + CONNECT_PATIENCE_MS;
+  while (!storage.connected() && performance.now() < latestMs) await pause(10);
+}
+
 /** Rules come from files, or from an xDS server. */
 function createConfigSource(
   settings: Settings,
@@ -258,6 +247,36 @@ function createConfigSource(
 
 function noRules(): Snapshot {
   return { generation: 0, loadedAtMs: 0, files: [], ...compileRules([]) };
+}
+
+function createGrpcServer(settings: Settings, doors: GrpcDependencies): GrpcServer {
+  const { grpc, limits } = settings;
+  const options = {
+    address: grpc.uds === undefined ? { host: grpc.host, port: grpc.port } : { path: grpc.uds },
+    tls: tlsFiles(settings),
+    decisionTimeoutMs: limits.decisionTimeoutMs,
+    maxDescriptors: limits.maxDescriptors,
+    maxMessageBytes: grpc.maxMessageBytes,
+    maxConcurrentStreams: grpc.maxConcurrentStreams,
+    maxConnectionAgeMs: grpc.maxConnectionAgeMs,
+    maxConnectionAgeGraceMs: grpc.graceMs,
+    direct: grpc.direct,
+    ipv6Prefix: limits.ipv6Prefix,
+    envoy: envoyOptions(settings),
+  };
+  return new GrpcServer(options, doors);
+}
+
+function createHttpServer(settings: Settings, doors: HttpDependencies): HttpServer {
+  const { decisionTimeoutMs, maxDescriptors } = settings.limits;
+  const options = {
+    ...settings.http,
+    decisionTimeoutMs,
+    maxDescriptors,
+    maxBodyBytes: settings.grpc.maxMessageBytes,
+    envoy: envoyOptions(settings),
+  };
+  return new HttpServer(options, doors);
 }
 
 function tlsFiles(settings: Settings): TlsFiles | undefined {
