@@ -33,6 +33,7 @@ export class Crew {
     channel.on('message', (message) => {
       if (isToWorker(message)) this.hear(message);
     });
+    this.say({ type: 'hello' });
   }
 
   /** From now on questions are answered. */
@@ -40,7 +41,7 @@ export class Crew {
     this.duties = duties;
   }
 
-  /** `stop` is called for every signal that the primary gets. */
+  /** `stop` is called for every signal that the primary gets; to be set before anything is awaited. */
   onStop(stop: (signal: NodeJS.Signals) => void): void {
     this.stop = stop;
   }

@@ -7,6 +7,8 @@ import type { Exposition, Family } from '../metrics/exposition.js';
 
 /** From a worker to the primary. */
 export type ToPrimary =
+  /** This worker hears what it is told from now on; what was said to it before is lost. */
+  | { readonly type: 'hello' }
   | { readonly type: 'ready' }
   /** A scrape has come: what does everybody say? */
   | { readonly type: 'scrape'; readonly id: number; readonly accept: string | undefined }

@@ -23,6 +23,8 @@ const RESTART_PAUSE_MS = 1000;
 export class Primary {
   /** Node's own list drops a worker at its exit or at its channel's end, whichever is later. */
   private readonly alive = new Set<Worker>();
+  /** Of those, who hears what it is told: until it has loaded its program, a worker does not. */
+  private readonly hearing = new Set<Worker>();
   private readonly totals = new WorkerTotals();
   private readonly collecting = new Map<number, { waiting: Set<number>; done: () => void }>();
   private readonly reports = new Map<number, RecentReport[]>();
@@ -59,13 +61,18 @@ export class Primary {
     let isReady = false;
     worker.on('message', (message: unknown) => {
       if (!isToPrimary(message)) return;
-      if (message.type === 'ready') {
+      if (message.type === 'hello') {
+        this.hearing.add(worker);
+        // Nobody balances load over one that has only now begun: it ends at once.
+        if (this.stopping) send(worker, { type: 'stop', signal: 'SIGINT' });
+      } else if (message.type === 'ready') {
         isReady = true;
         this.ready++;
       } else this.answer(worker, message);
     });
     worker.on('exit', (code: number | null, signal: string | null) => {
       this.alive.delete(worker);
+      this.hearing.delete(worker);
       this.forget(worker);
       if (this.stopping || (!isReady && this.ready < this.count)) {
         // Nobody mends a port that is taken: the first to fail ends the start.
@@ -133,7 +140,7 @@ export class Primary {
       const timer = setTimeout(done, COLLECT_MS);
       this.collecting.set(id, {
         waiting: new Set(
-          [...this.alive].filter((worker) => worker !== except).map((worker) => worker.id),
+          [...this.hearing].filter((worker) => worker !== except).map((worker) => worker.id),
         ),
         done,
       });
@@ -151,7 +158,7 @@ export class Primary {
   }
 
   private tell(message: ToWorker, except?: Worker): void {
-    for (const worker of this.alive) if (worker !== except) send(worker, message);
+    for (const worker of this.hearing) if (worker !== except) send(worker, message);
   }
 }
 

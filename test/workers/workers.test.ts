@@ -99,7 +99,37 @@ describe('several workers', function () {
     for (const pid of workers) {
       expect(() => process.kill(pid, 0)).to.throw('ESRCH');
     }
-    expect(weir.output()).to.not.contain('"level":"error","time":"drain');
+    // Only the death that an earlier test brought about is an error.
+    const errors = [...weir.output().matchAll(/"level":"error".*"msg":"(.*)"/g)];
+    expect(errors.map(([, message]) => message)).to.deep.equal(['a worker ended; another starts']);
+  });
+});
+
+describe('several workers of which one has only begun', function () {
+  this.timeout(60_000);
+
+  it('end with the primary all the same', async () => {
+    const redis = await RedisServer.start();
+    const weir = await startWeir({
+      files: { 'shop.yaml': RULES },
+      env: { WORKERS: '2', REDIS_URL: `127.0.0.1:${redis.port}`, LOG_LEVEL: 'debug' },
+    });
+    try {
+      // One that ended before would end the start.
+      await until(() => weir.output().split('"weir listens"').length === 3);
+      const [first = 0] = workersOf(weir);
+      process.kill(first, 'SIGKILL');
+      await until(() => {
+        const now = workersOf(weir);
+        return now.length === 2 && !now.includes(first);
+      });
+      // The new process is there; its program takes far longer to load than this signal to come.
+      weir.signal('SIGTERM');
+      expect(await weir.ended()).to.equal(0);
+    } finally {
+      await weir.stop();
+      await redis.stop();
+    }
   });
 });
 
