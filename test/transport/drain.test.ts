@@ -15,8 +15,19 @@ async function elapsedOf(work: Promise<unknown>): Promise<number> {
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await pause(5);
+}
+
+interface HeldLimiter {
+  readonly limiter: FixedLimiter;
+  /** Resolves when a call has come. */
+  readonly asked: () => Promise<void>;
+  readonly release: () => void;
+}
+
 /** A limiter that answers when it is told to. */
-function heldLimiter(): { limiter: FixedLimiter; release: () => void } {
+function heldLimiter(): HeldLimiter {
   const limiter = new FixedLimiter();
   const held: (() => void)[] = [];
   limiter.decide = (request, _deadlineMs, done) => {
@@ -26,6 +37,7 @@ function heldLimiter(): { limiter: FixedLimiter; release: () => void } {
   };
   return {
     limiter,
+    asked: () => until(() => held.length > 0),
     release: () =>
       held.forEach((answer) => {
         answer();
@@ -45,40 +57,46 @@ for (const { server, direct } of SERVERS) {
       bench = await new Bench(undefined, { direct }).start();
       await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
       const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 5000 }));
-      expect(elapsed).to.be.lessThan(500);
+      expect(elapsed).to.be.lessThan(2500);
       expect(bench.server.connections).to.equal(0);
     });
 
     it('says NOT_SERVING and still answers while it waits', async () => {
       bench = await new Bench(undefined, { direct }).start();
-      const drained = bench.server.drain({ delayMs: 200, timeoutMs: 5000 });
+      const before = performance.now();
+      let ended = false;
+      const drained = bench.server.drain({ delayMs: 1000, timeoutMs: 5000 }).then(() => {
+        ended = true;
+      });
       expect(await bench.caller(HEALTH).call('Check', {})).to.deep.equal({ status: 'NOT_SERVING' });
       const answer = await bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
       expect(answer).to.include({ allowed: true });
-      expect(await elapsedOf(drained)).to.be.within(50, 1000);
+      expect(ended).to.equal(false);
+      await drained;
+      expect(performance.now() - before).to.be.within(990, 4000);
     });
 
     it('finishes calls in flight', async () => {
-      const { limiter, release } = heldLimiter();
+      const { limiter, asked, release } = heldLimiter();
       bench = await new Bench(limiter, { direct }).start();
       const call = bench.caller(NATIVE).call('ShouldRateLimit', REQUEST);
-      await pause(50);
+      await asked();
       const drained = bench.server.drain({ delayMs: 0, timeoutMs: 5000 });
       await pause(50);
       release();
       expect(await call).to.include({ allowed: true });
-      expect(await elapsedOf(drained)).to.be.lessThan(500);
+      expect(await elapsedOf(drained)).to.be.lessThan(2500);
     });
 
     it('cuts a call that is stuck at its time-out', async () => {
-      const { limiter } = heldLimiter();
+      const { limiter, asked } = heldLimiter();
       bench = await new Bench(limiter, { direct }).start();
       const call = failureOf(
         bench.caller(ENVOY).call('ShouldRateLimit', { domain: 'a', descriptors: [{}] }),
       );
-      await pause(50);
+      await asked();
       const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 100 }));
-      expect(elapsed).to.be.within(90, 1000);
+      expect(elapsed).to.be.within(90, 2500);
       expect((await call).code).to.be.oneOf([
         status.UNAVAILABLE,
         status.CANCELLED,
@@ -96,10 +114,10 @@ for (const { server, direct } of SERVERS) {
         stream.on('close', resolve);
         stream.on('end', resolve);
       });
-      await pause(100);
+      await until(() => seen.length > 0);
       const elapsed = await elapsedOf(bench.server.drain({ delayMs: 50, timeoutMs: 5000 }));
       await ended;
-      expect(elapsed).to.be.lessThan(1000);
+      expect(elapsed).to.be.lessThan(2500);
       expect(seen).to.deep.equal([{ status: 'SERVING' }, { status: 'NOT_SERVING' }]);
     });
 
@@ -111,18 +129,17 @@ for (const { server, direct } of SERVERS) {
       for (const client of [silent, half, session]) client.on('error', () => undefined);
       half.end();
       await pause(100);
-      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 2000 }));
-      expect(elapsed).to.be.lessThan(1000);
-      await pause(20);
-      expect(bench.server.connections).to.equal(0);
+      const elapsed = await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 5000 }));
+      expect(elapsed).to.be.lessThan(2500);
+      await until(() => bench.server.connections === 0);
       for (const client of [silent, half, session]) client.destroy();
     });
 
     it('is shortened by a second call, and resolves for both', async () => {
-      const { limiter } = heldLimiter();
+      const { limiter, asked } = heldLimiter();
       bench = await new Bench(limiter, { direct }).start();
       const call = failureOf(bench.caller(NATIVE).call('ShouldRateLimit', REQUEST));
-      await pause(50);
+      await asked();
       const elapsed = await elapsedOf(
         (async () => {
           const first = bench.server.drain({ delayMs: 10_000, timeoutMs: 10_000 });
@@ -132,7 +149,7 @@ for (const { server, direct } of SERVERS) {
           await Promise.all([first, second, bench.server.drain({ delayMs: 0, timeoutMs: 0 })]);
         })(),
       );
-      expect(elapsed).to.be.lessThan(1000);
+      expect(elapsed).to.be.lessThan(2500);
       await call;
     });
 
@@ -147,7 +164,7 @@ for (const { server, direct } of SERVERS) {
     it('works on a server that never listened', async () => {
       bench = new Bench(undefined, { direct });
       expect(await elapsedOf(bench.server.drain({ delayMs: 0, timeoutMs: 1000 }))).to.be.lessThan(
-        500,
+        900,
       );
     });
   });
