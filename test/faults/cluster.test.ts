@@ -44,7 +44,8 @@ describe('a service whose cluster has lost a node', function () {
         expect([name, code, byStore]).to.deep.equal(
           port === victim ? [name, 'OVER_LIMIT', false] : [name, 'OK', true],
         );
-        if (port === victim) expect(tookMs).to.be.lessThan(50);
+        // Whoever waited for the node would wait until the deadline, a second.
+        if (port === victim) expect(tookMs).to.be.lessThan(500);
       }
     }
     // One request for counters on a dead and a living node: refused, and the living one forgets it.
