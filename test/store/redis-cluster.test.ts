@@ -92,9 +92,9 @@ describe('store/redis-cluster', function () {
         request.outcomes.every((outcome) => outcome?.fits),
       ).length;
       expect(admitted).to.equal(50);
-      await sleep(50);
+      // What was taken in vain is given back after the answer.
+      await cluster.until(async () => (await remaining(site)) === 950);
       expect(await remaining(user)).to.equal(0);
-      expect(await remaining(site)).to.equal(950);
     } finally {
       await other.backend.stop();
     }
@@ -108,8 +108,8 @@ describe('store/redis-cluster', function () {
       await askGate(tested.backend.gate, [{ ...free, hits: 2 }]);
       const { request } = await askGate(tested.backend.gate, [free, full]);
       expect(request.outcomes[0]).to.include({ fits: true, taken: false, remaining: 5 });
-      await sleep(20);
-      expect([algorithm, await remaining(free)]).to.deep.equal([algorithm, 5]);
+      // It is given back after the answer.
+      await cluster.until(async () => (await remaining(free)) === 5);
     }
     expect(tested.observer.undoFailures).to.equal(0);
   });
@@ -192,12 +192,14 @@ describe('store/redis-cluster', function () {
   it('loses and doubles nothing while slots move and a replica takes over', async () => {
     const counters = Array.from({ length: 200 }, () => hit());
     const admitted = new Map<string, number>();
+    let asked = 0;
     let answers = 0;
     let failures = 0;
     const moving = { ended: false };
     const load = (async () => {
       for (let i = 0; !moving.ended; i++) {
         const counter = counters[i % counters.length] ?? hit();
+        asked++;
         void askGate(tested.backend.gate, [counter]).then(({ request }) => {
           answers++;
           if (request.failure !== undefined) failures++;
@@ -213,7 +215,7 @@ describe('store/redis-cluster', function () {
     await sleep(300);
     moving.ended = true;
     await load;
-    await sleep(100);
+    await cluster.until(() => Promise.resolve(answers === asked));
     expect(answers).to.be.greaterThan(200);
     expect(failures / answers).to.be.lessThan(0.01);
     let unclear = 0;
@@ -252,7 +254,7 @@ describe('store/redis-cluster', function () {
       const live = counters[round % 20] ?? hit();
       const dead = doomed[round % 20] ?? hit();
       const [one, other] = await Promise.all([
-        askGate(tested.backend.gate, [live], 15),
+        askGate(tested.backend.gate, [live], 500),
         askGate(tested.backend.gate, [dead], 15),
       ]);
       if (one.request.failure === undefined) elsewhere++;
@@ -263,9 +265,9 @@ describe('store/redis-cluster', function () {
     }
     await promotion;
     expect(elsewhere).to.be.greaterThan(5);
-    // Fifteen milliseconds are not always kept on a busy machine, with or without a dead node.
-    expect(missed / elsewhere).to.be.lessThan(0.15);
-    expect(waited).to.be.lessThan(60);
+    expect(missed).to.equal(0);
+    // Whoever waited for a connection to the dead node would wait a second.
+    expect(waited).to.be.lessThan(500);
     expect(recoveredMs - promotedMs).to.be.lessThan(2000);
   });
 });
@@ -303,7 +305,8 @@ describe('store/redis-cluster with nodes that announce names', function () {
       await cluster.kill(port);
       for (let i = 0; i < 30; i++) {
         const { tookMs } = await askGate(tested.backend.gate, [one], 15);
-        expect(tookMs).to.be.lessThan(60);
+        // A connection is waited for a second.
+        expect(tookMs).to.be.lessThan(500);
         await sleep(10);
       }
       await cluster.restart(port);
