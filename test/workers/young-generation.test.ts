@@ -3,7 +3,7 @@ import { expect } from 'chai';
 
 /** Allocates much that lives for a while, turn by turn as a server does; prints the most that a half was. */
 const SCRIPT = `
-  import { boundYoungGeneration, halfBytes } from './src/young-generation.ts';
+  import { boundYoungGeneration, halfBytes } from './src/workers/young-generation.ts';
   if (process.argv[1] === 'bound') boundYoungGeneration();
   const kept = [];
   let most = 0;
