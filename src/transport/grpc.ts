@@ -189,8 +189,11 @@ export class GrpcServer {
     this.listener.close();
     this.health.endWatches();
     await this.pause(times.timeoutMs, (done) => {
-      this.server.tryShutdown(done);
-      // That waits for peers that do not answer, too: without a call they are not worth waiting for.
+      // On Node 24 that comes at once, whatever is still being answered or on its way here.
+      this.server.tryShutdown(() => {
+        if (this.listener.connections === 0) done();
+      });
+      // And it waits for peers that do not answer, too: without a call they are not worth waiting for.
       this.quiet = setTimeout(() => {
         if (this.inFlight === 0) done();
       }, QUIET_MS);
