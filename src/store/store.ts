@@ -156,7 +156,7 @@ export interface StoreObserver {
   scriptReloaded(): void;
   /** An answer came from the deny cache. */
   denyCacheHit(): void;
-  /** Memory had no place left for a new counter, which was decided without being kept. */
+  /** Memory was full: a new counter took the place of an idle one, or was decided without being kept. */
   memoryOverflow(): void;
   /** An undo had no answer: hits of a refused request may stay counted until they leave by themselves. */
   undoFailed(): void;
