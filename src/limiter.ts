@@ -359,30 +359,21 @@ function fold(
 ): Decision {
   let next = 0;
   let degraded = false;
-  let refused = false;
-  let quotas = false;
-  let quotaFits = false;
   const descriptors: DescriptorDecision[] = [];
   for (const { descriptor, rule, limits, unlimited, overridden } of plans) {
     const own = limits.length === 0 ? [] : results.slice(next, next + limits.length);
     next += limits.length;
     let overLimit = false;
-    for (const { charge, source, outcome } of own) {
+    for (const { source, outcome } of own) {
       if (source !== 'store') degraded = true;
-      if (charge.role === 'quota') {
-        quotas = true;
-        if (outcome.fits) quotaFits = true;
-      }
-      if (outcome.fits) continue;
-      if (charge.role === 'enforced') refused = true;
-      if (overridden || rule?.shadow !== true) overLimit = true;
+      if (!outcome.fits && (overridden || rule?.shadow !== true)) overLimit = true;
     }
     descriptors.push({ descriptor, rule, unlimited, limits: own, overLimit });
   }
   return {
     request,
     snapshot,
-    allowed: !refused && (!quotas || quotaFits),
+    allowed: !isRefused(results),
     degraded,
     domainKnown: snapshot.domains.has(request.domain),
     descriptors,
