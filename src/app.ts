@@ -33,6 +33,7 @@ import type { HttpDependencies } from './transport/http.js';
 import type { Crew } from './workers/crew.js';
 import type { TlsFiles } from './transport/tls.js';
 
+/** How long the first connection to Redis may hold up the start. */
 const CONNECT_PATIENCE_MS = 500;
 /** What HTTP answers takes milliseconds: when gRPC has drained, stragglers are not waited for long. */
 const HTTP_STOP_MS = 2000;
