@@ -14,7 +14,7 @@ import { MemoryStore } from './store/memory.js';
 import { Presence } from './store/presence.js';
 import { RedisWatch } from './store/redis-watch.js';
 import { SplitGate } from './store/split.js';
-import type { Gate, Store, StoreObserver } from './store/store.js';
+import type { Gate, Store, StoreObserver, UndoWatcher } from './store/store.js';
 
 const SECOND_US = 1_000_000;
 
@@ -89,6 +89,8 @@ function redisStorage(
   const { settings, observer, nowMs } = dependencies;
   const { denyCacheEntries } = settings.limits;
   const openBreakers = new Set<string>();
+  let denyCache: DenyCache | undefined = undefined;
+  const undone: UndoWatcher['undone'] = (charges) => denyCache?.undone(charges);
   const create = (name: string, place: RedisSettings): Backend =>
     createBackend({
       place: toRedisPlace(place),
@@ -96,6 +98,7 @@ function redisStorage(
       keyPrefix: settings.limits.keyPrefix,
       expirationJitterMs: settings.limits.expirationJitterMs,
       observer: withBreakers(observer, name, openBreakers),
+      undone,
       logger: dependencies.logger,
       nowMs,
       nowUs: dependencies.nowUs,
@@ -109,6 +112,7 @@ function redisStorage(
       : new SplitGate<Backend>({
           route: ({ limit }) => (limit.windowUs === SECOND_US ? perSecond : main),
           gateOf: (backend) => backend.gate,
+          undone,
           undoFailed: () => {
             observer.undoFailed();
           },
@@ -138,7 +142,7 @@ function redisStorage(
     const { logger } = dependencies;
     return new RedisWatch({ backend, name, keyPrefix, observer: { evictionSeen }, logger });
   });
-  const denyCache =
+  denyCache =
     denyCacheEntries > 0
       ? new DenyCache({ gate, observer, maxEntries: denyCacheEntries, nowMs })
       : undefined;

@@ -5,6 +5,8 @@ import { parseSettings } from '../src/settings/settings.js';
 import { createStorage } from '../src/storage.js';
 import type { Storage } from '../src/storage.js';
 import { askGate, LineLogger, untilDecides } from './support/ask-gate.js';
+import type { Asked } from './support/ask-gate.js';
+import { Proxy } from './support/proxy.js';
 import { RedisCluster } from './support/redis-cluster.js';
 import { RedisServer } from './support/redis-server.js';
 import { charge, CountingObserver, limit } from './support/scripted-store.js';
@@ -118,6 +120,38 @@ describe('storage', function () {
       ]);
       expect(observer.breaker).to.deep.equal([true]);
     });
+  });
+
+  it('refuses no longer what another request had taken for a moment', async () => {
+    const [main, second] = [await RedisServer.start(), await RedisServer.start()];
+    const slow = await Proxy.start({ port: second.port });
+    try {
+      start({
+        REDIS_URL: `127.0.0.1:${main.port}`,
+        REDIS_PERSECOND: 'true',
+        REDIS_PERSECOND_URL: `127.0.0.1:${slow.port}`,
+      });
+      await untilDecides(storage.gate, charge({ key: 'f3600|ready', limit: HOUR }));
+      await untilDecides(storage.gate, charge({ key: 'f1|ready', limit: SECOND }));
+      slow.delayReplies(150);
+      const last = charge({ key: 'f3600|last', limit: HOUR, hits: 5 });
+      const never = charge({ key: 'f1|never', limit: { ...SECOND, requests: 0, burst: 0 } });
+      const other = charge({ key: 'f1|other', limit: SECOND });
+      const fits = ({ request }: Asked): boolean[] =>
+        request.outcomes.map((outcome) => outcome?.fits === true);
+      const refused = askGate(storage.gate, [last, never]);
+      await sleep(50);
+      const meanwhile = askGate(storage.gate, [last, other]);
+      expect(fits(await askGate(storage.gate, [last]))).to.deep.equal([false]);
+      expect(fits(await refused)).to.deep.equal([true, false]);
+      // What it was told before the undo comes after it.
+      expect(fits(await meanwhile)).to.deep.equal([false, true]);
+      expect(fits(await askGate(storage.gate, [last]))).to.deep.equal([true]);
+    } finally {
+      await storage.stop();
+      await slow.stop();
+      await Promise.all([main.stop(), second.stop()]);
+    }
   });
 
   it('does not remember a refusal that was on its way when the counter was reset', async () => {

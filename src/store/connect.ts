@@ -8,11 +8,12 @@ import { Batcher } from './batch.js';
 import { addressText, keySlot } from './cluster-slots.js';
 import type { NodeAddress } from './cluster-slots.js';
 import { Guard } from './guard.js';
+import type { GuardOptions } from './guard.js';
 import { RedisCluster } from './redis-cluster.js';
 import type { RedisConnection } from './redis-client.js';
 import { RedisStore } from './redis.js';
 import type { RedisStoreOptions } from './redis.js';
-import type { StoreObserver } from './store.js';
+import type { StoreObserver, UndoWatcher } from './store.js';
 
 /** Script calls in flight at once: enough to hide a round trip, few enough that batches form. */
 const MAX_CALLS = 4;
@@ -35,6 +36,8 @@ export interface BackendOptions {
   readonly keyPrefix: string;
   readonly expirationJitterMs: number;
   readonly observer: StoreObserver;
+  /** Told of hits that were taken back; see `UndoWatcher`. */
+  readonly undone: UndoWatcher['undone'];
   readonly logger: Logger;
   /** Monotonic, in ms; `performance.now`. */
   readonly nowMs: () => number;
@@ -83,17 +86,14 @@ function createCluster(
   seeds: readonly NodeAddress[],
   connection: RedisConnection,
 ): Backend {
-  const { name, observer, logger, nowMs } = options;
+  const { name, logger, nowMs } = options;
   return new RedisCluster({
     seeds,
     logger,
     nowMs,
-    undoFailed: () => {
-      observer.undoFailed();
-    },
-    breakerOpen: (open) => {
-      observer.breakerOpen(open);
-    },
+    observer: guardObserver(options, (open) => {
+      options.observer.breakerOpen(open);
+    }),
     createNode: (address, hooks) => {
       const store = new RedisStore({
         ...storeOptions(options, { ...connection, host: address.host, port: address.port }),
@@ -107,29 +107,38 @@ function createCluster(
 }
 
 function createGuard(
-  { observer, logger, keyPrefix, nowMs }: BackendOptions,
+  options: BackendOptions,
   store: RedisStore,
   name: string,
   hooks: { breakerOpen: (open: boolean) => void; probeTag?: () => string },
 ): Guard {
+  const { observer, logger, keyPrefix, nowMs } = options;
   return new Guard({
     gate: new Batcher({ store, observer, maxCalls: MAX_CALLS }),
     store,
-    observer: {
-      breakerOpen: hooks.breakerOpen,
-      storeFailed: (kind) => {
-        observer.storeFailed(kind);
-      },
-      undoFailed: () => {
-        observer.undoFailed();
-      },
-    },
+    observer: guardObserver(options, hooks.breakerOpen),
     logger,
     keyPrefix,
     ...(hooks.probeTag !== undefined && { probeTag: hooks.probeTag }),
     name,
     nowMs,
   });
+}
+
+function guardObserver(
+  { observer, undone }: BackendOptions,
+  breakerOpen: (open: boolean) => void,
+): GuardOptions['observer'] {
+  return {
+    breakerOpen,
+    storeFailed: (kind) => {
+      observer.storeFailed(kind);
+    },
+    undone,
+    undoFailed: () => {
+      observer.undoFailed();
+    },
+  };
 }
 
 function storeOptions(options: BackendOptions, connection: RedisConnection): RedisStoreOptions {

@@ -23,7 +23,21 @@ interface Remembered {
   readonly storeNowUs: number;
   readonly sentMs: number;
   readonly untilMs: number;
+  /** What was sent earlier than this knows less: its answer changes nothing here. */
+  readonly sinceMs: number;
 }
+
+const NOTHING: Remembered = {
+  requests: 0,
+  burst: 0,
+  hits: 0,
+  denied: false,
+  outcome: { fits: true, taken: false, remaining: 0, resetUs: 0, retryAfterUs: 0 },
+  storeNowUs: 0,
+  sentMs: -Infinity,
+  untilMs: -Infinity,
+  sinceMs: -Infinity,
+};
 
 export interface DenyCacheOptions {
   readonly gate: Gate;
@@ -39,6 +53,7 @@ export class DenyCache implements Gate, SettleWatcher {
   private recent = new Map<string, Remembered>();
   private older = new Map<string, Remembered>();
   private rotatedMs = -Infinity;
+  private clearedMs = -Infinity;
 
   constructor(private readonly options: DenyCacheOptions) {}
 
@@ -68,8 +83,20 @@ export class DenyCache implements Gate, SettleWatcher {
     }
   }
 
+  /** Hits of these counters were taken back, by whoever is behind: what refused may fit again. */
+  undone(charges: readonly Charge[]): void {
+    const sinceMs = this.options.nowMs();
+    for (const { key } of charges) {
+      const known = this.recent.get(key) ?? this.older.get(key);
+      // What fitted still does, and goes on being shown in place of a question to the store.
+      if (known?.denied === false) this.keep(key, { ...known, sinceMs });
+      else this.forget(key);
+    }
+  }
+
   /** On reload and on reset of counters. */
   clear(): void {
+    this.clearedMs = this.options.nowMs();
     this.recent.clear();
     this.older.clear();
   }
@@ -135,9 +162,10 @@ export class DenyCache implements Gate, SettleWatcher {
   private remember(charge: Charge, outcome: Outcome, request: StoreRequest): void {
     const sentMs = request.submittedMs;
     this.rotate(this.options.nowMs());
-    if (this.recent.size >= this.options.maxEntries / 2) return;
+    const known = this.recent.get(charge.key) ?? this.older.get(charge.key);
+    if (sentMs < Math.max(this.clearedMs, known?.sinceMs ?? -Infinity)) return;
     const retryMs = outcome.retryAfterUs > 0 ? outcome.retryAfterUs / 1000 : LIFE_MS;
-    this.recent.set(charge.key, {
+    this.keep(charge.key, {
       requests: charge.limit.requests,
       burst: charge.limit.burst,
       hits: charge.hits,
@@ -146,12 +174,19 @@ export class DenyCache implements Gate, SettleWatcher {
       storeNowUs: request.nowUs,
       sentMs,
       untilMs: sentMs + Math.min(LIFE_MS, retryMs),
+      sinceMs: sentMs,
     });
   }
 
+  private keep(key: string, remembered: Remembered): void {
+    if (this.recent.size < this.options.maxEntries / 2) this.recent.set(key, remembered);
+  }
+
+  /** Nor is believed what a refusal says that is still on its way. */
   private forget(key: string): void {
     this.recent.delete(key);
     this.older.delete(key);
+    this.keep(key, { ...NOTHING, sinceMs: this.options.nowMs() });
   }
 
   private rotate(nowMs: number): void {

@@ -4,8 +4,8 @@
  */
 import { MAX_LIMIT, type Charge, type FailureKind, type Limit, type Logger } from '../model.js';
 import { InFlight } from './in-flight.js';
-import { StoreError, StoreRequest, UNDO_PATIENCE_MS, undoOf } from './store.js';
-import type { Gate, SettleWatcher, Store, StoreObserver } from './store.js';
+import { StoreError, StoreRequest, submitUndo, undoOf } from './store.js';
+import type { Gate, SettleWatcher, Store, StoreObserver, UndoWatcher } from './store.js';
 
 /**
  * Failures in so many different moments and over so long, with no success between, open the breaker. A
@@ -48,7 +48,7 @@ export interface GuardState {
 export interface GuardOptions {
   readonly gate: Gate;
   readonly store: Store;
-  readonly observer: Pick<StoreObserver, 'breakerOpen' | 'storeFailed' | 'undoFailed'>;
+  readonly observer: Pick<StoreObserver, 'breakerOpen' | 'storeFailed'> & UndoWatcher;
   readonly logger: Logger;
   /** Beginning of the key that probes write, such as CACHE_KEY_PREFIX. */
   readonly keyPrefix: string;
@@ -155,12 +155,8 @@ export class Guard implements Gate, SettleWatcher {
     const undo = (): void => {
       const charges = refused ? undoOf(request, undone) : [];
       if (charges.length === 0) return;
-      const deadlineMs = this.options.nowMs() + UNDO_PATIENCE_MS;
-      this.options.gate.submit(
-        new StoreRequest(charges, deadlineMs, ({ failure }) => {
-          if (failure !== undefined) this.options.observer.undoFailed();
-        }),
-      );
+      const { gate, nowMs, observer } = this.options;
+      submitUndo(gate, charges, nowMs(), observer);
     };
     request.late = undo;
     request.takeBack = () => {

@@ -10,7 +10,7 @@ import type { NodeAddress, Redirect, SlotRange } from './cluster-slots.js';
 import type { Guard } from './guard.js';
 import { SplitGate } from './split.js';
 import { StoreError } from './store.js';
-import type { Gate, Store, StoreRequest } from './store.js';
+import type { Gate, Store, StoreObserver, StoreRequest, UndoWatcher } from './store.js';
 
 /** The map is looked at again so often when all is well, */
 const CALM_REFRESH_MS = 5000;
@@ -61,8 +61,7 @@ export interface RedisClusterOptions {
   readonly seeds: readonly NodeAddress[];
   /** Makes the store and the guard of a node; starts nothing. */
   readonly createNode: (address: NodeAddress, hooks: NodeHooks) => ClusterNode;
-  readonly undoFailed: () => void;
-  readonly breakerOpen: (open: boolean) => void;
+  readonly observer: Pick<StoreObserver, 'breakerOpen' | 'storeFailed'> & UndoWatcher;
   readonly logger: Logger;
   readonly nowMs: () => number;
 }
@@ -97,13 +96,15 @@ export class RedisCluster implements Backend {
   constructor(private readonly options: RedisClusterOptions) {
     this.nowhere = {
       submit: (request) => {
+        options.observer.storeFailed(this.problem.kind);
         request.fail(this.problem);
       },
     };
     this.gate = new SplitGate<number>({
       route: ({ key }) => keySlot(key),
       gateOf: (slot) => this.bySlot[slot]?.guard ?? this.nowhere,
-      undoFailed: options.undoFailed,
+      undone: options.observer.undone,
+      undoFailed: options.observer.undoFailed,
       nowMs: options.nowMs,
     });
   }
@@ -194,7 +195,9 @@ export class RedisCluster implements Backend {
   }
 
   private reportBreakers(): void {
-    this.options.breakerOpen([...this.members.values()].some(({ breakerOpen }) => breakerOpen));
+    this.options.observer.breakerOpen(
+      [...this.members.values()].some(({ breakerOpen }) => breakerOpen),
+    );
   }
 
   /** The call has not run: it may go where it is sent, once for each redirection. */

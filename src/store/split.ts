@@ -6,16 +6,14 @@
  */
 import type { Charge } from '../model.js';
 import { capacity } from '../algorithms/algorithm.js';
-import { StoreRequest, UNDO_PATIENCE_MS, undoOf } from './store.js';
-import type { Gate, StoreCharge } from './store.js';
+import { StoreRequest, submitUndo, undoOf } from './store.js';
+import type { Gate, StoreCharge, UndoWatcher } from './store.js';
 
-export interface SplitOptions<Place> {
+export interface SplitOptions<Place> extends UndoWatcher {
   /** Where the charge's counter is. Charges on one counter have the same place. */
   readonly route: (charge: Charge) => Place;
   /** Where requests for a place go. */
   readonly gateOf: (place: Place) => Gate;
-  /** Hits of a refused request may stay counted: their undo had no answer. */
-  readonly undoFailed: () => void;
   /** Monotonic, in ms; `performance.now`. */
   readonly nowMs: () => number;
 }
@@ -131,11 +129,7 @@ class Split<Place> implements Whole {
     for (const [place, part] of this.parts) {
       const undone = part.toUndo();
       if (undone.length === 0) continue;
-      this.options.gateOf(place).submit(
-        new StoreRequest(undone, this.options.nowMs() + UNDO_PATIENCE_MS, ({ failure }) => {
-          if (failure !== undefined) this.options.undoFailed();
-        }),
-      );
+      submitUndo(this.options.gateOf(place), undone, this.options.nowMs(), this.options);
       this.correct(part, undone);
     }
   }

@@ -99,7 +99,7 @@ export class StoreRequest {
 }
 
 /** How long an undo may wait for its answer before it counts as failed. */
-export const UNDO_PATIENCE_MS = 1000;
+const UNDO_PATIENCE_MS = 1000;
 
 /** What undoes the takes of these charges that are known; those in `undone` were dealt with before. */
 export function undoOf(request: StoreRequest, undone: Set<number>): StoreCharge[] {
@@ -111,6 +111,28 @@ export function undoOf(request: StoreRequest, undone: Set<number>): StoreCharge[
     undo.push({ ...charge, role: 'shadow', mode: 'give_back', mark: outcome.mark ?? 0 });
   }
   return undo;
+}
+
+/** Who hears what becomes of undos. */
+export interface UndoWatcher {
+  /** These charges of before were undone, or may have been: what refused meanwhile may fit again. */
+  readonly undone: (charges: readonly StoreCharge[]) => void;
+  /** There was no answer: the hits may stay counted. */
+  readonly undoFailed: () => void;
+}
+
+/** Sends what `undoOf` has found. */
+export function submitUndo(
+  gate: Gate,
+  charges: readonly StoreCharge[],
+  nowMs: number,
+  watcher: UndoWatcher,
+): void {
+  const undo = new StoreRequest(charges, nowMs + UNDO_PATIENCE_MS, ({ failure }) => {
+    watcher.undone(charges);
+    if (failure !== undefined) watcher.undoFailed();
+  });
+  gate.submit(undo);
 }
 
 /** Sees a request settled, before its caller does. */

@@ -112,6 +112,40 @@ describe('DenyCache', () => {
     expect(gate.submitted).to.have.length(3);
   });
 
+  it('asks again when what was taken is undone, and believes no refusal of before', () => {
+    const onItsWay: StoreRequest[] = [];
+    const held: Gate = { submit: (request) => onItsWay.push(request) };
+    cache = new DenyCache({ gate: held, observer, maxEntries: 100, nowMs: () => nowMs });
+    const first = ask([charge()]);
+    const second = ask([charge()]);
+    cache.submit(first);
+    cache.submit(second);
+    const refuse = (request: StoreRequest): void => {
+      request.outcomes[0] = REFUSED;
+      request.settle();
+    };
+    refuse(first);
+    nowMs += 10;
+    cache.undone([charge()]);
+    refuse(second);
+    const third = ask([charge()]);
+    cache.submit(third);
+    expect(third.settled).to.equal(false);
+    refuse(third);
+    const fourth = ask([charge()]);
+    cache.submit(fourth);
+    expect(fourth.outcomes[0]?.fits).to.equal(false);
+    expect(onItsWay).to.have.length(3);
+  });
+
+  it('goes on showing what fitted in a refused request when that is undone', () => {
+    gate.answer = (c) => (c.key === 'k' ? REFUSED : { ...FITS, taken: false });
+    submit(charge(), charge({ key: 'wide' }));
+    cache.undone([charge({ key: 'wide' })]);
+    expect(submit(charge(), charge({ key: 'wide' })).outcomes[1]?.remaining).to.equal(5);
+    expect(gate.submitted).to.have.length(1);
+  });
+
   it('does not learn from peeks and counted refusals', () => {
     submit(charge({ mode: 'peek', hits: 5 }));
     submit(charge({ mode: 'record' }));
@@ -151,6 +185,20 @@ describe('DenyCache', () => {
     cache.clear();
     submit(charge());
     expect(gate.submitted).to.have.length(2);
+  });
+
+  it('learns nothing, once cleared, from what was asked before', () => {
+    const onItsWay: StoreRequest[] = [];
+    const held: Gate = { submit: (request) => onItsWay.push(request) };
+    cache = new DenyCache({ gate: held, observer, maxEntries: 100, nowMs: () => nowMs });
+    const before = ask([charge()]);
+    cache.submit(before);
+    nowMs += 1;
+    cache.clear();
+    before.outcomes[0] = REFUSED;
+    before.settle();
+    cache.submit(ask([charge()]));
+    expect(onItsWay).to.have.length(2);
   });
 
   it('remembers no more counters than it may', () => {

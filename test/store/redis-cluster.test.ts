@@ -9,6 +9,7 @@ import { CounterKeys } from '../../src/store/keys.js';
 import { askGate, startBackend, untilDecides } from '../support/ask-gate.js';
 import type { TestBackend } from '../support/ask-gate.js';
 import { RedisCluster } from '../support/redis-cluster.js';
+import { freePort } from '../support/redis-server.js';
 import { charge, limit } from '../support/scripted-store.js';
 
 const HOUR_US = 3_600_000_000;
@@ -322,5 +323,22 @@ describe('store/redis-cluster with nodes that announce names', function () {
       await untilDecides(tested.backend.gate, one);
       expect(performance.now() - startedMs).to.be.lessThan(5000);
     }
+  });
+});
+
+describe('store/redis-cluster of which no node can be reached', () => {
+  it('fails each decision at once, and counts the failures', async () => {
+    const { backend, observer } = startBackend({
+      type: 'cluster',
+      seeds: [{ host: '127.0.0.1', port: await freePort() }],
+      connection: { host: '', port: 0, connectTimeoutMs: 1000 },
+    });
+    for (let i = 0; i < 3; i++) {
+      const { request, tookMs } = await askGate(backend.gate, [hit(), hit()]);
+      expect(request.failure?.kind).to.equal('connection');
+      expect(tookMs).to.be.lessThan(500);
+    }
+    await backend.stop();
+    expect(observer.failures).to.deep.equal(Array.from({ length: 6 }, () => 'connection'));
   });
 });

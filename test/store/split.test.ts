@@ -48,6 +48,7 @@ describe('store/split', () => {
     split = new SplitGate({
       route: ({ key }) => key.charAt(0),
       gateOf: (place) => (place === 'a' ? a : b),
+      undone: () => undefined,
       undoFailed: () => failedUndos++,
       nowMs: () => 0,
     });
@@ -174,6 +175,23 @@ describe('store/split', () => {
     expect(b.next().charges[0]?.mode).to.equal('give_back');
   });
 
+  it('tells whose hits were undone, when they are', () => {
+    const told: string[] = [];
+    split = new SplitGate({
+      route: ({ key }) => key.charAt(0),
+      gateOf: (place) => (place === 'a' ? a : b),
+      undone: (charges) => told.push(...charges.map(({ key }) => key)),
+      undoFailed: () => failedUndos++,
+      nowMs: () => 0,
+    });
+    split.submit(ask([charge({ key: 'a1' }), charge({ key: 'b1' })]));
+    a.answer(TAKEN);
+    b.answer(REFUSED);
+    expect(told).to.deep.equal([]);
+    a.answer(FITS);
+    expect(told).to.deep.equal(['a1']);
+  });
+
   it('counts undos that had no answer', () => {
     const request = ask([charge({ key: 'a1' }), charge({ key: 'b1' })]);
     split.submit(request);
@@ -187,6 +205,7 @@ describe('store/split', () => {
     const outer = new SplitGate({
       route: ({ key }) => (key.startsWith('c') ? 'c' : 'ab'),
       gateOf: (place) => (place === 'c' ? c : split),
+      undone: () => undefined,
       undoFailed: () => failedUndos++,
       nowMs: () => 0,
     });
@@ -265,6 +284,7 @@ describe('store/split against a single store', () => {
           gateOf: (place) => ({
             submit: (request) => parts.get(place)?.decide([request], () => undefined),
           }),
+          undone: () => undefined,
           undoFailed: () => undefined,
           nowMs: () => 0,
         });
@@ -298,6 +318,7 @@ describe('store/split against a single store', () => {
         const split = new SplitGate({
           route: ({ key }) => 'abc'.indexOf(key.charAt(0)),
           gateOf: (place) => gates[place] ?? new HeldGate(),
+          undone: () => undefined,
           undoFailed: () => undefined,
           nowMs: () => 0,
         });

@@ -75,6 +75,9 @@ export function startBackend(place: RedisPlace, keyPrefix = ''): TestBackend {
     keyPrefix,
     expirationJitterMs: 0,
     observer,
+    undone: (charges) => {
+      observer.undone(charges);
+    },
     logger,
     nowMs: () => performance.now(),
     nowUs: () => Date.now() * 1000,

@@ -58,6 +58,7 @@ export class CountingObserver implements StoreObserver {
   denyHits = 0;
   overflows = 0;
   undoFailures = 0;
+  readonly undoneKeys: string[] = [];
   readonly evictions: [boolean, number][] = [];
   reloads = 0;
   readonly skews: number[] = [];
@@ -85,6 +86,9 @@ export class CountingObserver implements StoreObserver {
   }
   memoryOverflow(): void {
     this.overflows++;
+  }
+  undone(charges: readonly Charge[]): void {
+    this.undoneKeys.push(...charges.map(({ key }) => key));
   }
   undoFailed(): void {
     this.undoFailures++;
