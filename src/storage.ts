@@ -54,7 +54,11 @@ export interface StorageDependencies {
 /** Starts nothing. */
 export function createStorage(dependencies: StorageDependencies): Storage {
   const { settings, observer, nowUs } = dependencies;
-  const fallback = new MemoryStore({ nowUs, observer });
+  const fallback = new MemoryStore({
+    nowUs,
+    observer,
+    maxCounters: settings.memoryMaxCounters,
+  });
   if (settings.redis === undefined) return memoryStorage(fallback);
   return redisStorage(dependencies, settings.redis, fallback);
 }

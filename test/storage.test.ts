@@ -9,7 +9,7 @@ import type { Asked } from './support/ask-gate.js';
 import { Proxy } from './support/proxy.js';
 import { RedisCluster } from './support/redis-cluster.js';
 import { RedisServer } from './support/redis-server.js';
-import { charge, CountingObserver, limit } from './support/scripted-store.js';
+import { ask as toRequest, charge, CountingObserver, limit } from './support/scripted-store.js';
 
 const HOUR = limit({ requests: 5, burst: 5, windowUs: 3_600_000_000, keyHead: 'f3600' });
 const SECOND = limit({
@@ -198,5 +198,23 @@ describe('storage', function () {
     expect([storage.kind, storage.instances(), storage.connected()]).to.deep.equal([
       ...['memory', 1, true],
     ]);
+  });
+
+  it('keeps no more counters in memory than it is told, and says how often that was too few', async () => {
+    start({ MEMORY_MAX_COUNTERS: '10' });
+    const ask = async (key: string): Promise<number | undefined> =>
+      (await askGate(storage.gate, [charge({ key, limit: HOUR })])).request.outcomes[0]?.remaining;
+    for (let i = 0; i < 10; i++) await ask(`f3600|${i}`);
+    expect(observer.overflows).to.equal(0);
+    for (let i = 10; i < 30; i++) await ask(`f3600|${i}`);
+    expect(observer.overflows).to.equal(20);
+    expect(await ask('f3600|0')).to.equal(4);
+
+    await storage.stop();
+    start({ MEMORY_MAX_COUNTERS: '1', REDIS_URL: '127.0.0.1:1' });
+    for (const key of ['f3600|a', 'f3600|b']) {
+      storage.fallback.decide([toRequest([charge({ key, limit: HOUR })])], () => undefined);
+    }
+    expect(observer.overflows).to.be.greaterThan(20);
   });
 });

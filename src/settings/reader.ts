@@ -58,7 +58,7 @@ export class Reader {
   }
 
   /** What a credentials file says, without the line end at its close. */
-  contents(name: 'REDIS_AUTH_FILE' | 'REDIS_SENTINEL_AUTH_FILE'): string {
+  contents(name: `REDIS_${'' | 'PERSECOND_'}${'' | 'SENTINEL_'}AUTH_FILE`): string {
     const path = this.values[name];
     try {
       return readFileSync(path, 'utf8').replace(/\r?\n$/, '');

@@ -71,6 +71,8 @@ export interface Settings {
   };
   readonly responseDynamicMetadata: boolean;
   readonly backend: 'memory' | 'redis';
+  /** Counters in this process's own memory, whichever the backend. */
+  readonly memoryMaxCounters: number;
   /** Undefined with `memory`. */
   readonly redis: RedisSettings | undefined;
   /** A second Redis for limits per second, if there is one. */
@@ -202,6 +204,7 @@ function assemble(reader: Reader): Settings {
     },
     responseDynamicMetadata: v.RESPONSE_DYNAMIC_METADATA,
     backend,
+    memoryMaxCounters: v.MEMORY_MAX_COUNTERS,
     redis,
     redisPerSecond: readPerSecond(reader, redis),
     redisHealthCheckActiveConnection: v.REDIS_HEALTH_CHECK_ACTIVE_CONNECTION,
@@ -311,8 +314,7 @@ function readAuth(
   suffix: 'AUTH' | 'SENTINEL_AUTH',
 ): Credentials {
   const name = `${prefix}_${suffix}` as const;
-  if (prefix === 'REDIS_PERSECOND') return parseAuth(reader.values[name]);
-  const file = `REDIS_${suffix}_FILE` as const;
+  const file = `${name}_FILE` as const;
   if (!reader.isSet(file)) return parseAuth(reader.values[name]);
   if (reader.isSet(name)) reader.problem(file, `and ${name} are both set; set one of them`);
   return parseAuth(reader.contents(file));

@@ -240,6 +240,12 @@ const STORE = {
     '`redis` or `memory`. Unset: `redis` when REDIS_URL is set, else `memory`, for one process alone. ' +
       '`memcache` is refused: it cannot decide atomically',
   ),
+  MEMORY_MAX_COUNTERS: honoured(
+    integer(1, 10_000_000),
+    '500000',
+    'Counters in the memory of this process, at most: all of them with `memory`, those of ' +
+      '`on_store_error: local` with `redis`. A new one above that takes the place of one little used',
+  ),
   REDIS_URL: honoured(
     text,
     '',
@@ -341,7 +347,13 @@ const STORE = {
     'the form of the URL decides whether it is a socket or TCP',
   ),
   REDIS_PERSECOND_AUTH: honoured(text, '', 'As REDIS_AUTH', { secret: true }),
+  REDIS_PERSECOND_AUTH_FILE: honoured(text, '', 'A file with what REDIS_PERSECOND_AUTH would say'),
   REDIS_PERSECOND_SENTINEL_AUTH: honoured(text, '', 'As REDIS_SENTINEL_AUTH', { secret: true }),
+  REDIS_PERSECOND_SENTINEL_AUTH_FILE: honoured(
+    text,
+    '',
+    'A file with what REDIS_PERSECOND_SENTINEL_AUTH would say',
+  ),
   REDIS_PERSECOND_TLS: honoured(bool, 'false', 'As REDIS_TLS; the certificate files are shared'),
   REDIS_PERSECOND_TIMEOUT: honoured(duration(1), '2s', 'As REDIS_TIMEOUT'),
   REDIS_PERSECOND_POOL_SIZE: partly(

@@ -14,7 +14,7 @@ const SWEPT_PER_NEW = 4;
 export interface MemoryStoreOptions {
   /** Whole µs since the epoch. */
   readonly nowUs: () => number;
-  /** Counters kept; a new one above that takes the place of a little used one. Default 500 000. */
+  /** Counters kept; a new one above that takes the place of a little used one. Default: no bound. */
   readonly maxCounters?: number;
   readonly observer: Pick<StoreObserver, 'memoryOverflow'>;
 }
@@ -50,7 +50,7 @@ export class MemoryStore implements Store {
 
   constructor(options: MemoryStoreOptions) {
     this.nowUs = options.nowUs;
-    this.maxCounters = options.maxCounters ?? 500_000;
+    this.maxCounters = options.maxCounters ?? Infinity;
     this.observer = options.observer;
   }
 

@@ -139,6 +139,22 @@ describe('settings', () => {
       expect(problems({ REDIS_URL: 'a:1', REDIS_AUTH_FILE: file, REDIS_AUTH: 'x' })).to.deep.equal([
         'REDIS_AUTH_FILE and REDIS_AUTH are both set; set one of them',
       ]);
+
+      const second = { REDIS_URL: 'a:1', REDIS_PERSECOND: 'true', REDIS_PERSECOND_URL: 'b:2' };
+      const files = {
+        REDIS_PERSECOND_AUTH_FILE: file,
+        REDIS_PERSECOND_SENTINEL_AUTH_FILE: file,
+      };
+      const { redis, redisPerSecond } = parseSettings({ ...second, ...files }).settings;
+      expect(redisPerSecond).to.include({ username: 'app', password: 'pass:word ' });
+      expect(redisPerSecond).to.include({
+        sentinelUsername: 'app',
+        sentinelPassword: 'pass:word ',
+      });
+      expect(redis).to.include({ password: undefined, sentinelPassword: undefined });
+      expect(problems({ ...second, ...files, REDIS_PERSECOND_AUTH: 'x' })).to.deep.equal([
+        'REDIS_PERSECOND_AUTH_FILE and REDIS_PERSECOND_AUTH are both set; set one of them',
+      ]);
     } finally {
       rmSync(directory, { recursive: true });
     }
