@@ -2,7 +2,8 @@
  * The connection to Redis: builds the client and translates what it throws. With `redis.ts` the only
  * place that knows ioredis. Knows nothing of scripts or requests.
  */
-import { Redis } from 'ioredis';
+import { Redis, SentinelConnector } from 'ioredis';
+import type { RedisOptions, SentinelConnectionOptions } from 'ioredis';
 import type { ConnectionOptions } from 'node:tls';
 import type { FailureKind } from '../model.js';
 import { StoreError } from './store.js';
@@ -38,11 +39,16 @@ const LONGEST_DELAY_MS = 1000;
 /**
  * A client that connects when told to, and never gives up. Nothing is queued while offline and nothing
  * is sent twice: a lost reply must not make a hit count twice. `retryDelayMs` is asked before each
- * new attempt.
+ * new attempt; `warning` hears once what is odd and does no harm.
  */
-export function createClient(connection: RedisConnection, retryDelayMs: () => number): Redis {
+export function createClient(
+  connection: RedisConnection,
+  retryDelayMs: () => number,
+  warning: (message: string) => void,
+): Redis {
   const { username, password, db, tls, connectTimeoutMs } = connection;
-  return new Redis({
+  const warn = once(warning);
+  const client = new Redis({
     ...placeOf(connection, retryDelayMs),
     ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { password }),
@@ -58,7 +64,53 @@ export function createClient(connection: RedisConnection, retryDelayMs: () => nu
     disableClientInfo: true,
     protocol: 2,
     retryStrategy: retryDelayMs,
+    ...(connection.sentinels === undefined ? {} : { Connector: createSentinelConnector(warn) }),
   });
+  bearNeedlessPassword(client, warn);
+  return client;
+}
+
+/**
+ * The library's own, save that it writes nothing to stderr: it does so for errors of the clients with which
+ * it waits for a failover, as nobody listens to them. They go on trying; who asks for the master reports.
+ */
+function createSentinelConnector(
+  warn: (message: string) => void,
+): NonNullable<RedisOptions['Connector']> {
+  return class extends SentinelConnector {
+    constructor(options: unknown) {
+      super(options as SentinelConnectionOptions); // what `createClient` says below `sentinels`
+      // Private in its types only; a test of ours looks at what is written.
+      const own = this as unknown as { connectToSentinel: (...args: unknown[]) => Redis };
+      const connect = own.connectToSentinel.bind(this);
+      own.connectToSentinel = (...args) => {
+        const client = connect(...args);
+        client.on('error', () => undefined);
+        bearNeedlessPassword(client, warn);
+        return client;
+      };
+    }
+  };
+}
+
+/** A server without a password refuses one, which does no harm; the library would tell stderr each time. */
+function bearNeedlessPassword(client: Redis, warn: (message: string) => void): void {
+  const auth = client.auth.bind(client) as (...args: unknown[]) => Promise<'OK'>;
+  client.auth = (...args: unknown[]) =>
+    auth(...args).catch((error: unknown) => {
+      const needless = /no password is set|without any password configured/;
+      if (!(error instanceof Error) || !needless.test(error.message)) throw error;
+      warn('a password is set for Redis, or for a sentinel, that asks for none');
+      return 'OK';
+    });
+}
+
+function once(tell: (message: string) => void): (message: string) => void {
+  let told = false;
+  return (message) => {
+    if (!told) tell(message);
+    told = true;
+  };
 }
 
 function placeOf(connection: RedisConnection, retryDelayMs: () => number) {
@@ -136,6 +188,15 @@ export function toStoreError(error: unknown): StoreError {
   }
   // Script errors name a line of ours; they quote no arguments.
   return new StoreError('script', `Redis answers: ${error.message.slice(0, 200)}`);
+}
+
+/**
+ * The same for what is wrong between connecting and being ready: there is no connection then, whatever
+ * Redis refused, such as a database that it does not have.
+ */
+export function toLoginError(error: unknown): StoreError {
+  const found = toStoreError(error);
+  return found.kind === 'script' ? new StoreError('connection', found.message) : found;
 }
 
 /** True when Redis does not have the script: nothing has run. */

@@ -8,7 +8,13 @@ import type { FailureKind, Logger } from '../model.js';
 import { parseRedirect } from './cluster-slots.js';
 import { InFlight, type Placed } from './in-flight.js';
 import type { NodeStore, Redirected } from './redis-cluster.js';
-import { backoffMs, createClient, isScriptMissing, toStoreError } from './redis-client.js';
+import {
+  backoffMs,
+  createClient,
+  isScriptMissing,
+  toLoginError,
+  toStoreError,
+} from './redis-client.js';
 import type { RedisConnection } from './redis-client.js';
 import { MAX_CALL_CHARGES, MAX_CALL_REQUESTS, ScriptReply, encodeCall } from './script-call.js';
 import type { ScriptCall } from './script-call.js';
@@ -80,12 +86,21 @@ export class RedisStore implements NodeStore {
 
   constructor(private readonly options: RedisStoreOptions) {
     this.random = options.random ?? Math.random;
-    this.client = createClient(options.connection, () => backoffMs(this.attempts++, this.random()));
+    this.client = createClient(
+      options.connection,
+      () => backoffMs(this.attempts++, this.random()),
+      (message) => {
+        options.logger.warn({ redis: this.address }, message);
+      },
+    );
     this.client.on('ready', () => {
       this.up();
     });
     this.client.on('error', (error) => {
-      this.down(toStoreError(error));
+      const loggingIn = this.client.status === 'connect';
+      this.down(loggingIn ? toLoginError(error) : toStoreError(error));
+      // Else the library goes on when its SELECT is refused, and we would count in database 0.
+      if (loggingIn) this.client.stream.destroy();
     });
     this.client.on('close', () => {
       if (this.connected) this.down(new StoreError('connection', 'the connection was closed'));
@@ -299,6 +314,7 @@ export class RedisStore implements NodeStore {
   }
 
   private up(): void {
+    if (this.client.stream.destroyed) return;
     this.offline = undefined;
     this.options.onConnected?.();
     if (this.reportedUp === true || !this.answered) return;

@@ -13,6 +13,22 @@ import { freePort, RedisServer } from '../support/redis-server.js';
 import { listenArgs, MASTER_NAME, SentinelGroup } from '../support/redis-sentinel.js';
 import { charge } from '../support/scripted-store.js';
 
+/** What is written to stderr meanwhile. */
+async function stderrOf(act: () => Promise<void>): Promise<string> {
+  const { write } = process.stderr;
+  let written = '';
+  process.stderr.write = (chunk: string | Uint8Array) => {
+    written += String(chunk);
+    return true;
+  };
+  try {
+    await act();
+  } finally {
+    process.stderr.write = write;
+  }
+  return written;
+}
+
 const PASSWORD = 'p:a@ss/#%';
 const ENCODED = 'p%3Aa%40ss%2F%23%25';
 
@@ -141,6 +157,42 @@ describe('store/connect', function () {
     redis.disconnect();
   });
 
+  it('counts nowhere when it cannot have the database that the URL names', async () => {
+    const acl = 'user weir on >sesame ~* +@all -select\nuser default on nopass ~* +@all\n';
+    const server = await serve('--databases', '4', '--aclfile', file('select.acl', acl));
+    const address = `127.0.0.1:${server.port}`;
+    expect(await fails({ REDIS_URL: `redis://${address}/9` })).to.deep.equal([
+      ...['connection', 'Redis answers: ERR DB index is out of range'],
+    ]);
+    const [refused] = started;
+    expect(refused?.backend.connected).to.equal(false);
+    const [kind] = await fails({ REDIS_URL: `redis://weir:sesame@${address}/3` });
+    expect(kind).to.equal('permission');
+
+    const admin = new Redis(server.port, '127.0.0.1');
+    expect(await admin.dbsize()).to.equal(0);
+    await admin.acl('SETUSER', 'weir', '+select');
+    const permitted = started[1]?.backend;
+    if (permitted !== undefined) await untilDecides(permitted.gate, charge());
+    await admin.select(3);
+    expect(await admin.dbsize()).to.be.greaterThan(0);
+    admin.disconnect();
+  });
+
+  it('needs no password that is asked for by nobody, and says so once, in the log alone', async () => {
+    const written = await stderrOf(async () => {
+      const { port } = await serve();
+      const { backend, logger } = await decides({ REDIS_URL: `redis://:sesame@127.0.0.1:${port}` });
+      const admin = new Redis(port, '127.0.0.1');
+      await admin.call('CLIENT', 'KILL', 'TYPE', 'normal');
+      await sleep(100);
+      await untilDecides(backend.gate, charge());
+      admin.disconnect();
+      expect(logger.lines.filter((line) => line.includes('asks for none'))).to.have.length(1);
+    });
+    expect(written).to.equal('');
+  });
+
   for (const secured of [false, true]) {
     describe(`sentinels${secured ? ' with TLS and a password of their own' : ''}`, () => {
       let group: SentinelGroup;
@@ -177,6 +229,21 @@ describe('store/connect', function () {
           expect(performance.now() - promotedMs).to.be.lessThan(2000);
           await sleep(10);
         }
+      });
+
+      it('writes nothing past the log while a sentinel is away', async () => {
+        const gone = await freePort();
+        const contacts = env()['REDIS_URL']?.split(',') ?? [];
+        const written = await stderrOf(async () => {
+          const REDIS_URL = [...contacts, `127.0.0.1:${gone}`].join(',');
+          await decides({
+            ...env(),
+            REDIS_URL,
+            ...(!secured && { REDIS_SENTINEL_AUTH: 'sesame' }),
+          });
+          await sleep(300);
+        });
+        expect(written).to.equal('');
       });
 
       if (!secured) {
