@@ -36,10 +36,11 @@ const IMPORTS = [
   ['src/metrics/*.ts', ['model', 'store/keys', 'store/store', SAME], ['prom-client']],
   ['src/transport/*.ts', TRANSPORT, [NODE]],
   [
-    'src/transport/{grpc,listener,reflection}*.ts',
-    TRANSPORT,
+    'src/transport/{calls,grpc,library-server,listener,reflection}*.ts',
+    [...TRANSPORT, 'http2/http2-server'],
     [NODE, '@grpc/.*', 'protobufjs(/.*)?'],
   ],
+  ['src/transport/http2/*.ts', ['calls', SAME], [NODE, '@grpc/grpc-js']],
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
   ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules/.*', 'log/refusal-log'], [NODE, 'fastify']],
   [

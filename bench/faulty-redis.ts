@@ -153,7 +153,7 @@ export class FaultyRedis {
 
   /** With data that outlives it. */
   private startRedis(port: number): Promise<RedisServer> {
-    const keep = ['--appendonly', 'yes', '--appendfsync', 'everysec'];
+    const keep = ['--appendonly', 'yes', '--appendfsync', 'always'];
     return RedisServer.start({ port, args: ['--dir', this.directory, ...keep] });
   }
 

@@ -3,14 +3,7 @@
  * statuses, connection limits and the drain; what requests and answers mean is in `envoy` and `native`.
  */
 import { performance } from 'node:perf_hooks';
-import {
-  Server,
-  ServerCredentials,
-  status,
-  type handleServerStreamingCall,
-  type handleUnaryCall,
-  type ServiceDefinition,
-} from '@grpc/grpc-js';
+import { status } from '@grpc/grpc-js';
 import { RequestError, type Limiter } from '../limiter.js';
 import type { Decision, DecisionRequest, Logger } from '../model.js';
 import {
@@ -20,6 +13,7 @@ import {
   MAX_VALUE_BYTES,
   type EnvoyRequest,
 } from './envoy-codec.js';
+import type { CallServer, StreamingMethod, UnaryCall, UnaryMethod } from './calls.js';
 import * as envoy from './envoy.js';
 import {
   decisionDeadlineMs,
@@ -28,7 +22,6 @@ import {
   type RequestTracer,
   type TransportObserver,
 } from './front-door.js';
-import { answerDirectly, type UnaryCall } from './grpc-direct.js';
 import {
   decodeHealthRequest,
   encodeHealth,
@@ -36,11 +29,12 @@ import {
   Health,
   SERVICE_UNKNOWN,
 } from './health.js';
-import { http2ServersOf, limitHttp2, watchHttp2 } from './http2-limits.js';
+import { Http2Server } from './http2/http2-server.js';
+import { LibraryServer } from './library-server.js';
 import { Listener, type ListenAddress } from './listener.js';
 import { decodeNativeRequest, encodeNativeResponse, type NativeRequest } from './native-codec.js';
 import * as native from './native.js';
-import { addReflection } from './reflection.js';
+import { reflectionMethods } from './reflection.js';
 import type { TlsFiles } from './tls.js';
 
 export interface GrpcOptions {
@@ -58,7 +52,7 @@ export interface GrpcOptions {
   /** How many bits of an IPv6 address count. */
   readonly ipv6Prefix: number;
   readonly envoy: envoy.EnvoyOptions;
-  /** Decisions are answered on HTTP/2 streams, past the gRPC library; default false. */
+  /** Calls are carried by our own HTTP/2 server in place of the gRPC library; default false. */
   readonly direct?: boolean;
   /** A connection without calls for so long is closed; default a quarter of an hour. */
   readonly maxConnectionIdleMs?: number;
@@ -87,20 +81,15 @@ interface Door<Wire> {
   readonly encode: (decision: Decision, wire: Wire) => Buffer;
 }
 
-/** All messages pass as bytes: a codec that throws inside the library would become INTERNAL. */
-const bytes = (message: Buffer): Buffer => message;
-
 /** After the last call, so long for its answer to leave and for peers to close. */
 const QUIET_MS = 300;
 
-/** Memory that one HTTP/2 session may hold, in MB. */
-const MAX_SESSION_MEMORY_MB = 16;
-
 export class GrpcServer {
-  private readonly server: Server;
+  private readonly server: CallServer;
   private readonly listener: Listener;
   private readonly health: Health;
-  private readonly methods = new Map<string, (call: UnaryCall) => void>();
+  private readonly unary = new Map<string, UnaryMethod>();
+  private readonly streaming = new Map<string, StreamingMethod>();
   private draining: Promise<void> | undefined;
   private hurry: (() => void) | undefined;
   private inFlight = 0;
@@ -112,26 +101,19 @@ export class GrpcServer {
     private readonly options: GrpcOptions,
     private readonly dependencies: GrpcDependencies,
   ) {
-    this.server = new Server({
-      'grpc.max_receive_message_length': options.maxMessageBytes,
-      'grpc.max_concurrent_streams': options.maxConcurrentStreams,
-      'grpc.max_connection_idle_ms': options.maxConnectionIdleMs ?? 900_000,
-      'grpc.keepalive_time_ms': options.keepaliveTimeMs ?? 60_000,
-      'grpc.keepalive_timeout_ms': options.keepaliveTimeoutMs ?? 20_000,
-      'grpc-node.max_session_memory': MAX_SESSION_MEMORY_MB,
-      // Bookkeeping of every call that nobody reads.
-      'grpc.enable_channelz': 0,
-    });
-    limitHttp2(this.server);
     this.health = new Health(dependencies.health);
     this.addServices();
-    // We accept ourselves and hand over: so TLS is ours, and so are connections that never speak.
-    const injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
-    watchHttp2(this.server, {
-      maxAgeMs: options.maxConnectionAgeMs,
-      graceMs: options.maxConnectionAgeGraceMs,
-    });
-    if (options.direct ?? false) this.answerDirectly();
+    const Carrier = (options.direct ?? false) ? Http2Server : LibraryServer;
+    const { unary, streaming } = this;
+    this.server = new Carrier(
+      { unary, streaming },
+      {
+        ...options,
+        maxConnectionIdleMs: options.maxConnectionIdleMs ?? 900_000,
+        keepaliveTimeMs: options.keepaliveTimeMs ?? 60_000,
+        keepaliveTimeoutMs: options.keepaliveTimeoutMs ?? 20_000,
+      },
+    );
     this.listener = new Listener(
       {
         address: options.address,
@@ -142,7 +124,7 @@ export class GrpcServer {
         }),
       },
       (connection) => {
-        injector.injectConnection(connection);
+        this.server.accept(connection);
       },
     );
   }
@@ -168,40 +150,22 @@ export class GrpcServer {
     return this.draining;
   }
 
-  /** Decisions past the library, on the connections that it owns. */
-  private answerDirectly(): void {
-    const { methods, server } = this;
-    const opened: unknown = Reflect.get(server, 'onStreamOpened');
-    for (const http2Server of http2ServersOf(server)) {
-      answerDirectly(http2Server, {
-        methods,
-        maxMessageBytes: this.options.maxMessageBytes,
-        opened: (stream) => {
-          if (typeof opened === 'function') Reflect.apply(opened, server, [stream]);
-        },
-      });
-    }
-  }
-
   private async runDrain(times: { delayMs: number; timeoutMs: number }): Promise<void> {
     this.health.drain();
     await this.pause(times.delayMs);
     this.listener.close();
     this.health.endWatches();
     await this.pause(times.timeoutMs, (done) => {
-      // On Node 24 that comes at once, whatever is still being answered or on its way here.
-      this.server.tryShutdown(() => {
-        if (this.listener.connections === 0) done();
-      });
-      // And it waits for peers that do not answer, too: without a call they are not worth waiting for.
+      this.server.shutdown(done);
+      // It waits for peers that do not answer, too: without a call they are not worth waiting for.
       this.quiet = setTimeout(() => {
         if (this.inFlight === 0) done();
       }, QUIET_MS);
     });
     clearTimeout(this.quiet);
     this.quiet = undefined;
-    this.server.forceShutdown();
-    // The library forgets connections that are not HTTP/2 yet, or no longer.
+    this.server.destroy();
+    // Connections that are not HTTP/2 yet, or no longer, may be known here only.
     this.listener.destroyConnections();
   }
 
@@ -244,21 +208,17 @@ export class GrpcServer {
       encode: (decision) => encodeNativeResponse(native.toNativeResponse(decision)),
     });
     this.addHealth();
-    addReflection(this.server);
+    for (const [path, method] of reflectionMethods()) this.streaming.set(path, method);
   }
 
   private addDoor<Wire>(service: string, door: Door<Wire>): void {
-    const serve = this.serve(door);
-    this.methods.set(`/${service}/ShouldRateLimit`, serve);
-    this.server.addService(unary(service, ['ShouldRateLimit']), {
-      ShouldRateLimit: throughLibrary(serve),
-    });
+    this.unary.set(`/${service}/ShouldRateLimit`, this.serve(door));
   }
 
-  private serve<Wire>(door: Door<Wire>): (call: UnaryCall) => void {
+  private serve<Wire>(door: Door<Wire>): UnaryMethod {
     const { limiter, observer, tracer, logger } = this.dependencies;
     const { decisionTimeoutMs } = this.options;
-    return (call) => {
+    return (call, message) => {
       const receivedMs = performance.now();
       this.inFlight++;
       const span = tracer?.start(door.name, (name) => call.header(name));
@@ -268,12 +228,11 @@ export class GrpcServer {
         if (!(error instanceof RequestError)) {
           logger.error({ err: error, method: door.name }, 'request failed');
         } else if (error.code === 'invalid_argument') observer.invalidRequest();
-        const { code, details } = toStatus(error);
-        call.fail(code, details);
+        failWith(call, error);
         this.callEnded();
       };
       try {
-        const wire = door.decode(call.message);
+        const wire = door.decode(message);
         const request = door.toRequest(wire);
         const deadlineMs = decisionDeadlineMs(receivedMs, call.patienceMs, decisionTimeoutMs);
         limiter.decide(request, deadlineMs, (decision) => {
@@ -298,72 +257,38 @@ export class GrpcServer {
 
   private addHealth(): void {
     const { health } = this;
-    const check: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
-      try {
-        const state = health.status(decodeHealthRequest(call.request));
-        if (state === SERVICE_UNKNOWN) {
-          callback({ code: status.NOT_FOUND, details: 'unknown service' });
-        } else callback(null, encodeHealth(state));
-      } catch (error) {
-        callback(toStatus(error));
-      }
-    };
-    const list: handleUnaryCall<Buffer, Buffer> = (_call, callback) => {
-      callback(null, encodeHealthList(health));
-    };
-    const watch: handleServerStreamingCall<Buffer, Buffer> = (call) => {
-      try {
-        call.on('cancelled', () => {
-          health.unwatch(call);
-        });
-        health.watch(decodeHealthRequest(call.request), call);
-      } catch (error) {
-        call.emit('error', toStatus(error));
-      }
-    };
     const service = 'grpc.health.v1.Health';
-    this.server.addService(
-      { ...unary(service, ['Check', 'List']), Watch: method(service, 'Watch', true) },
-      { Check: check, List: list, Watch: watch },
-    );
+    this.unary.set(`/${service}/Check`, (call, message) => {
+      try {
+        const state = health.status(decodeHealthRequest(message));
+        if (state === SERVICE_UNKNOWN) call.fail(status.NOT_FOUND, 'unknown service');
+        else call.answer(encodeHealth(state));
+      } catch (error) {
+        failWith(call, error);
+      }
+    });
+    this.unary.set(`/${service}/List`, (call) => {
+      call.answer(encodeHealthList(health));
+    });
+    this.streaming.set(`/${service}/Watch`, (call) => ({
+      message: (message) => {
+        try {
+          health.watch(decodeHealthRequest(message), call);
+        } catch (error) {
+          failWith(call, error);
+        }
+      },
+      ended: () => undefined,
+      closed: () => {
+        health.unwatch(call);
+      },
+    }));
   }
 }
 
-/** The same call as the library passes it on. */
-function throughLibrary(serve: (call: UnaryCall) => void): handleUnaryCall<Buffer, Buffer> {
-  return (call, callback) => {
-    serve({
-      message: call.request,
-      // Milliseconds since the epoch, or Infinity; counted by the library from the call's headers.
-      patienceMs: Number(call.getDeadline()) - Date.now(),
-      header: (name) => call.metadata.get(name)[0]?.toString(),
-      get cancelled() {
-        return call.cancelled;
-      },
-      answer: (message) => {
-        callback(null, message);
-      },
-      fail: (code, details) => {
-        callback({ code, details });
-      },
-    });
-  };
-}
-
-function unary(service: string, names: readonly string[]): ServiceDefinition {
-  return Object.fromEntries(names.map((name) => [name, method(service, name, false)]));
-}
-
-function method(service: string, name: string, responseStream: boolean): ServiceDefinition[string] {
-  return {
-    path: `/${service}/${name}`,
-    requestStream: false,
-    responseStream,
-    requestSerialize: bytes,
-    requestDeserialize: bytes,
-    responseSerialize: bytes,
-    responseDeserialize: bytes,
-  };
+function failWith(call: Pick<UnaryCall, 'fail'>, error: unknown): void {
+  const { code, details } = toStatus(error);
+  call.fail(code, details);
 }
 
 /** Envoy lets the request pass on any of these, and logs the message at most. */

@@ -4,7 +4,6 @@
  */
 import { lstatSync, unlinkSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:tls';
 import type { Logger } from '../model.js';
 import { hasDnsName, readCertificates, watchCertificates, type TlsFiles } from './tls.js';
@@ -34,7 +33,7 @@ export class Listener {
   /** Throws when certificate files cannot be used. */
   constructor(
     private readonly options: ListenerOptions,
-    onConnection: (connection: Duplex) => void,
+    onConnection: (connection: Socket) => void,
   ) {
     const { tls, logger } = options;
     if (tls === undefined) {
@@ -98,7 +97,7 @@ export class Listener {
 
 function createSecureServer(
   tls: TlsFiles,
-  onConnection: (connection: Duplex) => void,
+  onConnection: (connection: Socket) => void,
   logger: Logger,
 ): TlsServer {
   const server = createTlsServer({

@@ -2,14 +2,16 @@
  * Server reflection: the .proto files as descriptors, under their true names and paths, so that tools
  * can call the services without having the files.
  */
+import { EventEmitter } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Server } from '@grpc/grpc-js';
+import { status, type Server, type ServiceDefinition } from '@grpc/grpc-js';
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import protobuf from 'protobufjs';
 import descriptor from 'protobufjs/ext/descriptor/index.js';
+import type { StreamingMethod } from './calls.js';
 
 /** The files that hold a service of ours; what they import comes along. */
 const SERVICE_FILES = [
@@ -25,12 +27,51 @@ export function protoRoot(): string {
   return existsSync(beside) ? beside : path.join(here, '..', '..', 'proto');
 }
 
-/** Adds grpc.reflection.v1 and v1alpha. Throws when the .proto files are not there. */
-export function addReflection(server: Server): void {
+/** grpc.reflection.v1 and v1alpha, by path. Throws when the .proto files are not there. */
+export function reflectionMethods(): ReadonlyMap<string, StreamingMethod> {
   const fileDescriptorProtos = describeFiles(protoRoot());
   // Of a definition, reflection reads this one member; the loader's own merges files by package.
   const definition = { all: { fileDescriptorProtos } } as unknown as PackageDefinition;
-  new ReflectionService(definition).addToServer(server);
+  const methods = new Map<string, StreamingMethod>();
+  const server = {
+    addService: (service: ServiceDefinition, handlers: Readonly<Record<string, Handler>>) => {
+      for (const [name, method] of Object.entries(service)) {
+        const handler = handlers[name];
+        if (handler !== undefined) methods.set(method.path, methodOf(handler, method));
+      }
+    },
+  };
+  // Of a server, it uses this one method.
+  new ReflectionService(definition).addToServer(server as Server);
+  return methods;
+}
+
+/** As the library has a call of many messages; of its stream, reflection uses no more than this. */
+type Handler = (stream: EventEmitter) => void;
+
+function methodOf(handler: Handler, method: ServiceDefinition[string]): StreamingMethod {
+  return (call) => {
+    const stream = Object.assign(new EventEmitter(), {
+      write: (message: unknown) => {
+        call.write(method.responseSerialize(message));
+      },
+      end: () => {
+        call.end();
+      },
+    });
+    handler(stream);
+    return {
+      message: (bytes) => {
+        try {
+          stream.emit('data', method.requestDeserialize(bytes));
+        } catch {
+          call.fail(status.INTERNAL, 'malformed message');
+        }
+      },
+      ended: () => stream.emit('end'),
+      closed: () => undefined,
+    };
+  };
 }
 
 /** A FileDescriptorProto for each service's file and all that they import. */

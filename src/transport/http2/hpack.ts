@@ -2,6 +2,7 @@
  * Header blocks to header lists (HPACK, RFC 7541). Owns the state of one direction of a connection and the
  * bounds of what a block may cost; knows nothing of frames, nor of what makes a list a request.
  */
+import { BlockMemo } from './block-memo.js';
 import { fieldBytes, HeaderTable, type HeaderField } from './header-table.js';
 import { decodedBound, decodeHuffman } from './huffman.js';
 
@@ -11,8 +12,6 @@ export type { HeaderField } from './header-table.js';
 const MAX_CONTINUATIONS = 4;
 /** A table may be made smaller and larger again between two blocks (section 4.2). */
 const MAX_SIZE_UPDATES = 2;
-/** Longer blocks are not remembered: a connection shall not hold much. */
-const MAX_REMEMBERED_BYTES = 512;
 
 /** In place of a field that nobody will see. */
 const UNREAD: HeaderField = { name: '', value: '' };
@@ -29,10 +28,7 @@ export class HeaderDecoder {
   private readonly table: HeaderTable;
   private at = 0;
   private end = 0;
-  private readonly rememberedBytes = Buffer.allocUnsafe(MAX_REMEMBERED_BYTES);
-  private rememberedLength = 0;
-  private rememberedChanges = -1;
-  private rememberedFields: readonly HeaderField[] = [];
+  private readonly memo = new BlockMemo();
 
   /**
    * `maxTableBytes`: what was announced as SETTINGS_HEADER_TABLE_SIZE; less than the initial 4096 would
@@ -52,9 +48,10 @@ export class HeaderDecoder {
    * buffer. Time and memory are linear in the block's bytes. Throws HpackError.
    */
   decode(buffer: Buffer, start: number, end: number): readonly HeaderField[] | undefined {
-    if (this.remembers(buffer, start, end)) return this.rememberedFields;
-    const { table } = this;
+    const { table, memo } = this;
     const { changes } = table;
+    const known = memo.find(changes, buffer, start, end);
+    if (known !== undefined) return known;
     this.at = start;
     this.end = end;
     this.sizeUpdates(buffer);
@@ -63,7 +60,7 @@ export class HeaderDecoder {
     while (this.at < end) {
       const first = buffer[this.at++] ?? 0;
       let field: HeaderField;
-      if (first >= 0x80) field = this.known(this.integer(buffer, first & 0x7f, 0x7f));
+      if (first >= 0x80) field = this.indexed(this.integer(buffer, first & 0x7f, 0x7f));
       else if (first >= 0x40) {
         field = this.literal(buffer, this.integer(buffer, first & 0x3f, 0x3f));
         table.insert(field);
@@ -77,25 +74,8 @@ export class HeaderDecoder {
       if (roomBytes >= 0) fields.push(field);
     }
     if (roomBytes < 0) return undefined;
-    if (table.changes === changes) this.remember(buffer, start, end, fields);
+    if (table.changes === changes) memo.keep(changes, buffer, start, end, fields);
     return fields;
-  }
-
-  /** Whether this block would be decoded to the same fields as the last one. */
-  private remembers(buffer: Buffer, start: number, end: number): boolean {
-    return (
-      this.rememberedChanges === this.table.changes &&
-      this.rememberedLength === end - start &&
-      this.rememberedBytes.compare(buffer, start, end, 0, this.rememberedLength) === 0
-    );
-  }
-
-  private remember(buffer: Buffer, start: number, end: number, fields: HeaderField[]): void {
-    if (end - start > MAX_REMEMBERED_BYTES) return;
-    buffer.copy(this.rememberedBytes, 0, start, end);
-    this.rememberedLength = end - start;
-    this.rememberedChanges = this.table.changes;
-    this.rememberedFields = Object.freeze(fields);
   }
 
   private sizeUpdates(buffer: Buffer): void {
@@ -110,20 +90,20 @@ export class HeaderDecoder {
     }
   }
 
-  private known(index: number): HeaderField {
+  private indexed(index: number): HeaderField {
     const field = this.table.get(index);
     if (field === undefined) throw new HpackError(`no field has index ${index}`);
     return field;
   }
 
   private literal(buffer: Buffer, nameIndex: number): HeaderField {
-    const name = nameIndex === 0 ? this.string(buffer) : this.known(nameIndex).name;
+    const name = nameIndex === 0 ? this.string(buffer) : this.indexed(nameIndex).name;
     return { name, value: this.string(buffer) };
   }
 
   private skipLiteral(buffer: Buffer, nameIndex: number): HeaderField {
     if (nameIndex === 0) this.skipString(buffer);
-    else this.known(nameIndex);
+    else this.indexed(nameIndex);
     this.skipString(buffer);
     return UNREAD;
   }

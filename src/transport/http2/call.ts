@@ -1,0 +1,311 @@
+/**
+ * One call on one stream: puts the caller's messages together out of frames of data, and sends what is
+ * answered as far as the windows of flow control let it. Knows gRPC's framing, and no service.
+ */
+import { gunzip, inflate } from 'node:zlib';
+import { status } from '@grpc/grpc-js';
+import {
+  MAX_UNFINISHED_BYTES,
+  type CallListener,
+  type StreamingCall,
+  type UnaryCall,
+} from '../calls.js';
+import {
+  DATA,
+  END_HEADERS,
+  END_STREAM,
+  ERROR,
+  HEADERS,
+  headerBlock,
+  MAX_FRAME_BYTES,
+  PREFIX_BYTES,
+  read32,
+  type FrameWriter,
+} from './frames.js';
+import { ENCODINGS, type RequestHead } from './request-head.js';
+
+/** What a call needs of its connection. */
+export interface CallConnection {
+  readonly writer: FrameWriter;
+  readonly maxMessageBytes: number;
+  /** What the open calls hold of messages that are not whole yet. */
+  unfinishedBytes: number;
+  /** How many bytes of data may be sent now on this stream. */
+  sendWindow(call: Call): number;
+  /** So much of the window is used. */
+  dataSent(call: Call, bytes: number): void;
+  /** The call has more to send than its window lets it. */
+  awaitWindow(call: Call): void;
+  /** What is in the writer goes out at the end of this turn. */
+  flushSoon(): void;
+  /** All has been sent. */
+  forget(call: Call): void;
+  /** Resets the stream for what its client did. */
+  punish(call: Call, code: number): void;
+}
+
+/** What may be answered and not taken by the client; more, and it is no client of ours. */
+const MAX_UNSENT_BYTES = 4_194_304;
+/** Of a status's message, in characters: it has to fit a frame. */
+const MAX_DETAILS = 1000;
+
+const CONTENT_TYPE = ['content-type', 'application/grpc'] as const;
+
+export class Call implements UnaryCall, StreamingCall {
+  cancelled = false;
+  /** The client has ended its side. */
+  remoteEnded = false;
+  /** Of flow control: what has been sent, and what the client allowed beyond its initial window. */
+  sentBytes = 0;
+  credit = 0;
+  /** Of flow control the other way: what has come and was not allowed anew. */
+  receivedBytes = 0;
+  private over = false;
+  /** A unary call has its message. */
+  private begun = false;
+  private responded = false;
+  private ending = false;
+  /** The beginning of a message, with room to grow: `unfinished` bytes of it are filled. */
+  private room: Buffer | undefined;
+  private unfinished = 0;
+  private unsent: Buffer[] | undefined;
+  private unsentBytes = 0;
+  private listener: CallListener | undefined;
+
+  constructor(
+    private readonly connection: CallConnection,
+    readonly id: number,
+    private readonly head: RequestHead,
+  ) {}
+
+  get patienceMs(): number {
+    return this.head.patienceMs;
+  }
+
+  get isStreaming(): boolean {
+    return this.head.streaming !== undefined;
+  }
+
+  header(name: string): string | undefined {
+    return this.head.fields.find((field) => field.name === name)?.value;
+  }
+
+  /** To be called once, before anything else. */
+  start(): void {
+    const { refusal, streaming } = this.head;
+    if (refusal === undefined) this.listener = streaming?.(this);
+    else if ('code' in refusal) this.fail(refusal.code, refusal.details);
+    else this.finish(headerBlock([[':status', String(refusal.httpStatus)]]));
+  }
+
+  /** Data have come. The bytes are good for the length of this call only. */
+  receive(bytes: Buffer): void {
+    if (this.over || this.begun) return;
+    const all = this.room === undefined ? bytes : this.append(bytes);
+    let at = 0;
+    while (all.length - at >= PREFIX_BYTES) {
+      const length = read32(all, at + 1);
+      if (length > this.connection.maxMessageBytes) {
+        const most = String(this.connection.maxMessageBytes);
+        this.fail(status.RESOURCE_EXHAUSTED, `a message of more than ${most} bytes`);
+        return;
+      }
+      const from = at + PREFIX_BYTES;
+      if (all.length - from < length) break;
+      at = from + length;
+      this.take(all[from - PREFIX_BYTES] ?? 0, all.subarray(from, at));
+      if (this.wantsNoMore()) {
+        this.release();
+        return;
+      }
+    }
+    if (at < all.length) this.keep(all, at);
+    else this.release();
+  }
+
+  /** The client has ended its side. */
+  receiveEnd(): void {
+    this.remoteEnded = true;
+    if (this.over || this.begun) return;
+    if (this.unfinished > 0 || this.listener === undefined) {
+      this.fail(status.INTERNAL, 'the request ended before its message did');
+    } else this.listener.ended();
+  }
+
+  /** The client has gone. */
+  cancel(): void {
+    this.cancelled = true;
+    this.close();
+  }
+
+  answer(message: Buffer): void {
+    if (this.over) return;
+    const { connection } = this;
+    const length = PREFIX_BYTES + message.length;
+    if (length > MAX_FRAME_BYTES || length > connection.sendWindow(this)) {
+      this.write(message);
+      this.end();
+      return;
+    }
+    connection.dataSent(this, length);
+    connection.writer.answer(this.id, message);
+    this.ended();
+  }
+
+  write(message: Buffer): void {
+    if (this.over || this.ending) return;
+    const framed = Buffer.allocUnsafe(PREFIX_BYTES + message.length);
+    framed[0] = 0;
+    framed.writeUInt32BE(message.length, 1);
+    message.copy(framed, PREFIX_BYTES);
+    (this.unsent ??= []).push(framed);
+    this.unsentBytes += framed.length;
+    this.sendUnsent();
+    if (this.unsentBytes > MAX_UNSENT_BYTES) this.connection.punish(this, ERROR.enhanceYourCalm);
+  }
+
+  end(): void {
+    if (this.over || this.ending) return;
+    this.ending = true;
+    this.sendUnsent();
+  }
+
+  fail(code: status, details: string): void {
+    if (this.over) return;
+    const fields = [
+      ['grpc-status', String(code)],
+      ['grpc-message', percentEncode(details.slice(0, MAX_DETAILS))],
+    ] as const;
+    const accepted = ['grpc-accept-encoding', ENCODINGS.join(',')] as const;
+    this.finish(
+      this.responded
+        ? headerBlock(fields)
+        : headerBlock([[':status', '200'], CONTENT_TYPE, ...fields, accepted]),
+    );
+  }
+
+  /** As much as the windows allow; called again when they allow more. */
+  sendUnsent(): void {
+    const { connection, id } = this;
+    const { writer } = connection;
+    if (this.over) return;
+    if (!this.responded) {
+      this.responded = true;
+      writer.response(id);
+      connection.flushSoon();
+    }
+    for (let first = this.unsent?.[0]; first !== undefined; first = this.unsent?.[0]) {
+      const size = Math.min(first.length, MAX_FRAME_BYTES, connection.sendWindow(this));
+      if (size <= 0) {
+        connection.awaitWindow(this);
+        return;
+      }
+      writer.frame(DATA, 0, id, first.subarray(0, size));
+      connection.dataSent(this, size);
+      this.unsentBytes -= size;
+      if (size === first.length) this.unsent?.shift();
+      else if (this.unsent !== undefined) this.unsent[0] = first.subarray(size);
+      connection.flushSoon();
+    }
+    if (!this.ending) return;
+    writer.trailers(id);
+    this.ended();
+  }
+
+  private take(compressed: number, message: Buffer): void {
+    const { unary, encoding } = this.head;
+    if (unary === undefined) {
+      if (compressed === 0) this.listener?.message(message);
+      else this.fail(status.UNIMPLEMENTED, 'messages of this method cannot be compressed');
+      return;
+    }
+    this.begun = true;
+    if (compressed === 0) unary(this, message);
+    else if (encoding === 'identity') {
+      this.fail(status.INTERNAL, 'a compressed message, and no header that says how');
+    } else this.decompress(message);
+  }
+
+  private decompress(message: Buffer): void {
+    const { head } = this;
+    const { maxMessageBytes } = this.connection;
+    const decompress = head.encoding === 'gzip' ? gunzip : inflate;
+    // A copy, as this goes on in another thread.
+    decompress(Buffer.from(message), { maxOutputLength: maxMessageBytes }, (error, plain) => {
+      if (error === null) {
+        if (!this.over) head.unary?.(this, plain);
+      } else if ('code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') {
+        const most = String(maxMessageBytes);
+        this.fail(status.RESOURCE_EXHAUSTED, `a message of more than ${most} bytes`);
+      } else this.fail(status.INTERNAL, `a message that is not ${head.encoding}`);
+    });
+  }
+
+  private wantsNoMore(): boolean {
+    return this.over || this.begun;
+  }
+
+  /** All that has come. The room doubles: a message in pieces of one byte must not cost its square. */
+  private append(bytes: Buffer): Buffer {
+    let room = this.room ?? bytes;
+    const size = this.unfinished + bytes.length;
+    if (size > room.length) {
+      const larger = Buffer.allocUnsafe(size * 2);
+      room.copy(larger, 0, 0, this.unfinished);
+      room = larger;
+      this.room = room;
+    }
+    bytes.copy(room, this.unfinished);
+    return room.subarray(0, size);
+  }
+
+  /** From `at` on the bytes are the beginning of a message. */
+  private keep(bytes: Buffer, at: number): void {
+    const size = bytes.length - at;
+    // What came in one piece is the connection's; a copy of it is ours.
+    if (this.room === undefined) this.room = Buffer.from(bytes);
+    if (at > 0) this.room.copyWithin(0, at, bytes.length);
+    const { connection } = this;
+    connection.unfinishedBytes += size - this.unfinished;
+    this.unfinished = size;
+    if (connection.unfinishedBytes > MAX_UNFINISHED_BYTES) {
+      connection.punish(this, ERROR.enhanceYourCalm);
+    }
+  }
+
+  private release(): void {
+    if (this.room === undefined) return;
+    this.connection.unfinishedBytes -= this.unfinished;
+    this.room = undefined;
+    this.unfinished = 0;
+  }
+
+  /** Sends the last headers, whatever is still unsent. */
+  private finish(block: Buffer): void {
+    this.connection.writer.frame(HEADERS, END_HEADERS | END_STREAM, this.id, block);
+    this.ended();
+  }
+
+  private ended(): void {
+    this.connection.flushSoon();
+    this.connection.forget(this);
+    this.close();
+  }
+
+  private close(): void {
+    if (this.over) return;
+    this.over = true;
+    this.unsent = undefined;
+    this.release();
+    this.listener?.closed();
+  }
+}
+
+/** As the protocol wants a status's message: printable ASCII but for the percent sign. */
+// Through bytes, so that half a character at its end does no harm.
+function percentEncode(text: string): string {
+  return encodeURIComponent(Buffer.from(text).toString()).replace(
+    /%(2[0-46-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])/g,
+    (code) => decodeURIComponent(code),
+  );
+}

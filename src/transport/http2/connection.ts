@@ -1,0 +1,677 @@
+/**
+ * One connection of HTTP/2 (RFC 9113), the server's side, as much of it as gRPC needs: frames in, calls
+ * made of them, answers out in one write a turn. Every count that a client can drive up is bounded here.
+ */
+import type { Socket } from 'node:net';
+import {
+  jitteredAgeMs,
+  MAX_HEADER_LIST_BYTES,
+  MAX_TIMER_MS,
+  RESET_BURST,
+  RESETS_PER_SECOND,
+  type CallLimits,
+  type Methods,
+} from '../calls.js';
+import { Call, type CallConnection } from './call.js';
+import {
+  ACK,
+  CONTINUATION,
+  DATA,
+  DEFAULT_WINDOW,
+  END_HEADERS,
+  END_STREAM,
+  ERROR,
+  FRAME_HEAD_BYTES,
+  FrameWriter,
+  GOAWAY,
+  HEADERS,
+  MAX_FRAME_BYTES,
+  MAX_STREAM_ID,
+  MAX_WINDOW,
+  PADDED,
+  PING,
+  PREFACE,
+  PREFIX_BYTES,
+  PRIORITY,
+  PUSH_PROMISE,
+  read31,
+  read32,
+  RST_STREAM,
+  SETTING,
+  SETTINGS,
+  WINDOW_UPDATE,
+  WITH_PRIORITY,
+} from './frames.js';
+import { HeaderDecoder, HpackError, type HeaderField } from './hpack.js';
+import { areTrailers, parseHead, type RequestHead } from './request-head.js';
+
+/** What a client may send on one connection before it hears of a new window. */
+const CONNECTION_WINDOW = 16_777_216;
+const HEADER_TABLE_BYTES = 4096;
+/** Of one request's headers as they come, all their frames together. */
+const MAX_BLOCK_BYTES = 65_536;
+/** When so much waits for a client to read it, nothing more is read of it. */
+const MAX_UNSENT_BYTES = 1_048_576;
+/** A client that has not said its first words by then is dropped. */
+const PREFACE_TIMEOUT_MS = 10_000;
+/** Streams that were answered before their client had ended them: so many are known. */
+const MAX_CUT_SHORT = 1024;
+const NOTHING = Buffer.alloc(0);
+/** The payload of our pings, by what they are for. */
+const KEEPALIVE = Buffer.from('alive?\0\0', 'latin1');
+const LAST_CALLS = Buffer.from('leaving\0', 'latin1');
+
+/** What the client did wrong, for the whole connection. */
+class ConnectionError extends Error {
+  constructor(readonly code: number) {
+    super();
+  }
+}
+
+export class Connection implements CallConnection {
+  readonly writer = new FrameWriter();
+  readonly maxMessageBytes: number;
+  unfinishedBytes = 0;
+  private readonly streamWindow: number;
+  private readonly decoder = new HeaderDecoder(HEADER_TABLE_BYTES, MAX_HEADER_LIST_BYTES);
+  private readonly calls = new Map<number, Call>();
+  private readonly waiting = new Set<Call>();
+  /** Streams that we have closed, of which the client may not know yet. */
+  private readonly cutShort = new Set<number>();
+  private readonly timers = new Set<NodeJS.Timeout>();
+
+  /** How much of the client's preface is still to come. */
+  private prefaceLeft = PREFACE.length;
+  private settled = false;
+  /** A frame that has not come whole: its first `have` bytes. */
+  private partial: Buffer = Buffer.allocUnsafe(FRAME_HEAD_BYTES);
+  private have = 0;
+  /** Of a header block that goes on in CONTINUATION frames. */
+  private block: Buffer[] | undefined;
+  private blockBytes = 0;
+  private blockStream = 0;
+  private blockEndsStream = false;
+
+  private lastStream = 0;
+  /** Streams above this one are not taken any more. */
+  private lastTaken = MAX_STREAM_ID;
+  private peerWindow = DEFAULT_WINDOW;
+  private window = DEFAULT_WINDOW;
+  private receiveWindow = DEFAULT_WINDOW;
+  private lastFields: readonly HeaderField[] | undefined;
+  private lastHead: RequestHead | undefined;
+
+  private flushing = false;
+  private closed = false;
+  private leaving = false;
+  /** How often something has come. */
+  private reads = 0;
+  /** How many more needless frames are borne, and since when that is right. */
+  private patience = RESET_BURST;
+  private patienceMs = 0;
+
+  constructor(
+    private readonly socket: Socket,
+    private readonly methods: Methods,
+    private readonly limits: CallLimits,
+    private readonly onClose: (connection: Connection) => void,
+  ) {
+    this.maxMessageBytes = limits.maxMessageBytes;
+    this.streamWindow = Math.min(
+      Math.max(DEFAULT_WINDOW, PREFIX_BYTES + limits.maxMessageBytes),
+      CONNECTION_WINDOW,
+    );
+    socket.on('data', (chunk: Buffer) => {
+      this.read(chunk);
+    });
+    socket.on('drain', () => socket.resume());
+    socket.once('close', () => {
+      this.end();
+    });
+    this.greet();
+    this.startTimers();
+  }
+
+  // What calls need.
+
+  sendWindow(call: Call): number {
+    return Math.min(this.window, this.peerWindow + call.credit - call.sentBytes);
+  }
+
+  dataSent(call: Call, bytes: number): void {
+    this.window -= bytes;
+    call.sentBytes += bytes;
+  }
+
+  awaitWindow(call: Call): void {
+    this.waiting.add(call);
+  }
+
+  flushSoon(): void {
+    if (this.flushing) return;
+    this.flushing = true;
+    process.nextTick(this.flush);
+  }
+
+  forget(call: Call): void {
+    this.drop(call);
+    if (call.remoteEnded || this.closed) return;
+    // Answered before it has said all: it need not go on.
+    this.resetStream(call.id, ERROR.none);
+  }
+
+  punish(call: Call, code: number): void {
+    this.drop(call);
+    this.resetStream(call.id, code);
+    call.cancel();
+  }
+
+  // The connection's own life.
+
+  /** A GOAWAY that still takes what is on its way, then one that does not; closes after the last call. */
+  leave(): void {
+    if (this.leaving || this.closed) return;
+    this.leaving = true;
+    this.writer.goAway(MAX_STREAM_ID, ERROR.none);
+    // By the time that this comes back the client has seen it.
+    this.writer.frame(PING, 0, 0, LAST_CALLS);
+    this.flushSoon();
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+
+  private greet(): void {
+    this.writer.settings([
+      [SETTING.maxConcurrentStreams, this.limits.maxConcurrentStreams],
+      [SETTING.initialWindowSize, this.streamWindow],
+      [SETTING.maxHeaderListSize, MAX_HEADER_LIST_BYTES],
+    ]);
+    this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
+    this.receiveWindow = CONNECTION_WINDOW;
+    this.flushSoon();
+  }
+
+  private startTimers(): void {
+    const { limits } = this;
+    this.after(Math.min(PREFACE_TIMEOUT_MS, limits.maxConnectionIdleMs), () => {
+      if (!this.settled) this.destroy();
+    });
+    let lastStream = 0;
+    this.every(limits.maxConnectionIdleMs, () => {
+      if (this.calls.size === 0 && this.lastStream === lastStream) this.leave();
+      lastStream = this.lastStream;
+    });
+    let reads = 0;
+    this.every(limits.keepaliveTimeMs, () => {
+      if (this.reads === reads) this.ping();
+      reads = this.reads;
+    });
+    this.after(jitteredAgeMs(limits.maxConnectionAgeMs), () => {
+      this.leave();
+      this.after(limits.maxConnectionAgeGraceMs, () => {
+        this.destroy();
+      });
+    });
+  }
+
+  private ping(): void {
+    const { reads } = this;
+    this.writer.frame(PING, 0, 0, KEEPALIVE);
+    this.flushSoon();
+    this.after(this.limits.keepaliveTimeoutMs, () => {
+      if (this.reads === reads) this.destroy();
+    });
+  }
+
+  private after(ms: number, act: () => void): void {
+    if (this.closed) return;
+    const timer = setTimeout(
+      () => {
+        this.timers.delete(timer);
+        act();
+      },
+      Math.min(ms, MAX_TIMER_MS),
+    ).unref();
+    this.timers.add(timer);
+  }
+
+  private every(ms: number, act: () => void): void {
+    this.timers.add(setInterval(act, Math.min(ms, MAX_TIMER_MS)).unref());
+  }
+
+  private end(): void {
+    if (this.closed) return;
+    this.closed = true;
+    for (const timer of this.timers) clearTimeout(timer);
+    for (const call of this.calls.values()) call.cancel();
+    this.calls.clear();
+    this.waiting.clear();
+    this.onClose(this);
+  }
+
+  /** The client has broken the protocol: says why, and closes. */
+  private abort(code: number): void {
+    if (this.closed) return;
+    this.writer.goAway(this.lastStream, code);
+    this.flush();
+    this.end();
+    this.socket.destroySoon();
+  }
+
+  private readonly flush = (): void => {
+    this.flushing = false;
+    const { socket, writer } = this;
+    if (this.closed) return;
+    if (!writer.isEmpty) socket.write(writer.take());
+    if (socket.writableLength > MAX_UNSENT_BYTES) socket.pause();
+    if (this.lastTaken !== MAX_STREAM_ID && this.calls.size === 0) socket.end();
+  };
+
+  /** A frame that no well-behaved client sends often: beyond a rate this is an attack. */
+  private bear(): void {
+    this.patience--;
+    if (this.patience > 0) return;
+    const nowMs = performance.now();
+    const earned = ((nowMs - this.patienceMs) * RESETS_PER_SECOND) / 1000;
+    this.patienceMs = nowMs;
+    this.patience = Math.min(RESET_BURST, Math.floor(earned));
+    if (this.patience <= 0) throw new ConnectionError(ERROR.enhanceYourCalm);
+  }
+
+  private drop(call: Call): void {
+    this.calls.delete(call.id);
+    if (this.waiting.size > 0) this.waiting.delete(call);
+    if (this.leaving && this.calls.size === 0) this.flushSoon();
+  }
+
+  private resetStream(stream: number, code: number): void {
+    this.writer.reset(stream, code);
+    if (this.cutShort.size >= MAX_CUT_SHORT) this.cutShort.clear();
+    this.cutShort.add(stream);
+    this.flushSoon();
+  }
+
+  // What comes.
+
+  private read(chunk: Buffer): void {
+    if (this.closed) return;
+    this.reads++;
+    try {
+      this.readFrames(chunk);
+    } catch (error) {
+      if (error instanceof ConnectionError) this.abort(error.code);
+      else if (error instanceof HpackError) this.abort(ERROR.compression);
+      else throw error;
+    }
+  }
+
+  private readFrames(chunk: Buffer): void {
+    let at = this.prefaceLeft === 0 ? 0 : this.readPreface(chunk);
+    if (this.have > 0) at = this.fillPartial(chunk, at);
+    while (chunk.length - at >= FRAME_HEAD_BYTES && !this.closed) {
+      const end = at + FRAME_HEAD_BYTES + payloadLength(chunk, at);
+      if (end > chunk.length) break;
+      this.readFrame(chunk, at, end);
+      at = end;
+    }
+    if (at < chunk.length && !this.closed) this.keepPartial(chunk, at);
+  }
+
+  private readPreface(chunk: Buffer): number {
+    const from = PREFACE.length - this.prefaceLeft;
+    const size = Math.min(this.prefaceLeft, chunk.length);
+    if (PREFACE.compare(chunk, 0, size, from, from + size) !== 0) {
+      throw new ConnectionError(ERROR.protocol);
+    }
+    this.prefaceLeft -= size;
+    return size;
+  }
+
+  /** Puts what comes behind what there is of a frame; returns where the next frame begins. */
+  private fillPartial(chunk: Buffer, from: number): number {
+    let at = from;
+    if (this.have < FRAME_HEAD_BYTES) {
+      at += this.copyPartial(chunk, at, FRAME_HEAD_BYTES);
+      if (this.have < FRAME_HEAD_BYTES) return at;
+    }
+    const size = FRAME_HEAD_BYTES + payloadLength(this.partial, 0);
+    if (size > this.partial.length) {
+      const larger = Buffer.allocUnsafe(size);
+      this.partial.copy(larger, 0, 0, this.have);
+      this.partial = larger;
+    }
+    at += this.copyPartial(chunk, at, size);
+    if (this.have < size) return at;
+    this.have = 0;
+    this.readFrame(this.partial, 0, size);
+    return at;
+  }
+
+  private copyPartial(chunk: Buffer, at: number, size: number): number {
+    const copied = chunk.copy(this.partial, this.have, at, at + size - this.have);
+    this.have += copied;
+    return copied;
+  }
+
+  private keepPartial(chunk: Buffer, at: number): void {
+    const size =
+      chunk.length - at < FRAME_HEAD_BYTES
+        ? FRAME_HEAD_BYTES
+        : FRAME_HEAD_BYTES + payloadLength(chunk, at);
+    this.partial = Buffer.allocUnsafe(size);
+    this.have = chunk.copy(this.partial, 0, at);
+  }
+
+  private readFrame(bytes: Buffer, at: number, end: number): void {
+    const type = bytes[at + 3] ?? 0;
+    const flags = bytes[at + 4] ?? 0;
+    const stream = read31(bytes, at + 5);
+    const from = at + FRAME_HEAD_BYTES;
+    if (this.block !== undefined && (type !== CONTINUATION || stream !== this.blockStream)) {
+      throw new ConnectionError(ERROR.protocol);
+    }
+    if (!this.settled) {
+      if (type !== SETTINGS) throw new ConnectionError(ERROR.protocol);
+      this.settled = true;
+    }
+    switch (type) {
+      case DATA:
+        this.readData(bytes, from, end, flags, stream);
+        break;
+      case HEADERS:
+        this.readHeaders(bytes, from, end, flags, stream);
+        break;
+      case CONTINUATION:
+        if (this.block === undefined) throw new ConnectionError(ERROR.protocol);
+        this.collectBlock(bytes, from, end, (flags & END_HEADERS) !== 0);
+        break;
+      case PRIORITY:
+        this.readPriority(bytes, from, end, stream);
+        break;
+      case RST_STREAM:
+        this.readReset(end - from, stream);
+        break;
+      case SETTINGS:
+        this.readSettings(bytes, from, end, flags, stream);
+        break;
+      case PING:
+        this.readPing(bytes, from, end, flags, stream);
+        break;
+      case GOAWAY:
+        if (stream !== 0) throw new ConnectionError(ERROR.protocol);
+        if (end - from < 8) throw new ConnectionError(ERROR.frameSize);
+        break;
+      case WINDOW_UPDATE:
+        this.readWindowUpdate(bytes, from, end, stream);
+        break;
+      case PUSH_PROMISE:
+        throw new ConnectionError(ERROR.protocol);
+      default:
+        this.bear();
+    }
+  }
+
+  private readData(bytes: Buffer, from: number, to: number, flags: number, stream: number): void {
+    if (stream === 0 || stream > this.lastStream) throw new ConnectionError(ERROR.protocol);
+    const size = to - from;
+    const padding = this.paddingOf(bytes, from, to, flags);
+    const start = (flags & PADDED) === 0 ? from : from + 1;
+    this.countReceived(size);
+    if (size === 0 && (flags & END_STREAM) === 0) this.bear();
+    const call = this.calls.get(stream);
+    if (call === undefined || call.remoteEnded) {
+      this.refuseData(stream, flags, call);
+      return;
+    }
+    call.receivedBytes += size;
+    if (call.receivedBytes > this.streamWindow) {
+      this.punish(call, ERROR.flowControl);
+      return;
+    }
+    const isLast = (flags & END_STREAM) !== 0;
+    // Before its message is delivered, so that an answer knows that nothing more comes.
+    if (isLast) call.remoteEnded = true;
+    if (to - padding > start) call.receive(bytes.subarray(start, to - padding));
+    if (isLast) call.receiveEnd();
+    else if (call.isStreaming) this.widen(call);
+  }
+
+  /** What comes on a stream that is not open (any more). */
+  private refuseData(stream: number, flags: number, call: Call | undefined): void {
+    if (this.cutShort.has(stream)) {
+      if ((flags & END_STREAM) !== 0) this.cutShort.delete(stream);
+      return;
+    }
+    this.bear();
+    if (call === undefined) this.resetStream(stream, ERROR.streamClosed);
+    else this.punish(call, ERROR.streamClosed);
+  }
+
+  private countReceived(size: number): void {
+    this.receiveWindow -= size;
+    if (this.receiveWindow < 0) throw new ConnectionError(ERROR.flowControl);
+    if (this.receiveWindow > CONNECTION_WINDOW / 2) return;
+    this.writer.windowUpdate(0, CONNECTION_WINDOW - this.receiveWindow);
+    this.receiveWindow = CONNECTION_WINDOW;
+    this.flushSoon();
+  }
+
+  /** A stream that lives long needs its window anew; that of one message never does. */
+  private widen(call: Call): void {
+    if (call.receivedBytes < this.streamWindow / 2) return;
+    this.writer.windowUpdate(call.id, call.receivedBytes);
+    call.receivedBytes = 0;
+    this.flushSoon();
+  }
+
+  private paddingOf(bytes: Buffer, from: number, to: number, flags: number): number {
+    if ((flags & PADDED) === 0) return 0;
+    const padding = bytes[from] ?? 0;
+    if (from === to) throw new ConnectionError(ERROR.frameSize);
+    if (from + 1 + padding > to) throw new ConnectionError(ERROR.protocol);
+    return padding;
+  }
+
+  private readHeaders(
+    bytes: Buffer,
+    from: number,
+    to: number,
+    flags: number,
+    stream: number,
+  ): void {
+    if (stream % 2 === 0) throw new ConnectionError(ERROR.protocol);
+    const padding = this.paddingOf(bytes, from, to, flags);
+    let start = (flags & PADDED) === 0 ? from : from + 1;
+    if ((flags & WITH_PRIORITY) !== 0) {
+      if (start + 5 > to - padding) throw new ConnectionError(ERROR.frameSize);
+      if (read31(bytes, start) === stream) throw new ConnectionError(ERROR.protocol);
+      start += 5;
+    }
+    this.blockStream = stream;
+    this.blockEndsStream = (flags & END_STREAM) !== 0;
+    if ((flags & END_HEADERS) !== 0) this.readBlock(bytes, start, to - padding);
+    else {
+      this.block = [];
+      this.blockBytes = 0;
+      this.collectBlock(bytes, start, to - padding, false);
+    }
+  }
+
+  private collectBlock(bytes: Buffer, from: number, to: number, isLast: boolean): void {
+    if (from === to) this.bear();
+    this.blockBytes += to - from;
+    if (this.blockBytes > MAX_BLOCK_BYTES) throw new ConnectionError(ERROR.enhanceYourCalm);
+    this.block?.push(Buffer.from(bytes.subarray(from, to)));
+    if (!isLast) return;
+    const block = Buffer.concat(this.block ?? []);
+    this.block = undefined;
+    this.readBlock(block, 0, block.length);
+  }
+
+  private readBlock(bytes: Buffer, from: number, to: number): void {
+    // Even for a stream that is refused: it may change the table of all that follow.
+    const fields = this.decoder.decode(bytes, from, to);
+    const { blockStream: stream, blockEndsStream: isLast } = this;
+    if (stream <= this.lastStream) {
+      this.readTrailers(stream, fields, isLast);
+      return;
+    }
+    this.lastStream = stream;
+    // The client will try those elsewhere.
+    if (stream > this.lastTaken) return;
+    if (this.calls.size >= this.limits.maxConcurrentStreams) {
+      this.bear();
+      this.resetStream(stream, ERROR.refusedStream);
+      return;
+    }
+    const head = this.headOf(fields);
+    if (head === undefined) {
+      this.bear();
+      this.resetStream(stream, fields === undefined ? ERROR.enhanceYourCalm : ERROR.protocol);
+      return;
+    }
+    const call = new Call(this, stream, head);
+    call.remoteEnded = isLast;
+    this.calls.set(stream, call);
+    call.start();
+    if (isLast) call.receiveEnd();
+  }
+
+  /** Most calls of a client have the same headers, which the decoder knows again. */
+  private headOf(fields: readonly HeaderField[] | undefined): RequestHead | undefined {
+    if (fields === undefined) return undefined;
+    if (fields !== this.lastFields) {
+      this.lastHead = parseHead(fields, this.methods);
+      this.lastFields = fields;
+    }
+    return this.lastHead;
+  }
+
+  private readTrailers(
+    stream: number,
+    fields: readonly HeaderField[] | undefined,
+    isLast: boolean,
+  ): void {
+    const call = this.calls.get(stream);
+    if (call === undefined) {
+      if (this.cutShort.has(stream)) return;
+      throw new ConnectionError(ERROR.streamClosed);
+    }
+    if (call.remoteEnded) throw new ConnectionError(ERROR.streamClosed);
+    if (!isLast || fields === undefined || !areTrailers(fields)) {
+      this.bear();
+      this.punish(call, ERROR.protocol);
+      return;
+    }
+    call.receiveEnd();
+  }
+
+  private readPriority(bytes: Buffer, from: number, to: number, stream: number): void {
+    if (stream === 0) throw new ConnectionError(ERROR.protocol);
+    if (to - from !== 5) throw new ConnectionError(ERROR.frameSize);
+    if (read31(bytes, from) === stream) throw new ConnectionError(ERROR.protocol);
+    this.bear();
+  }
+
+  private readReset(size: number, stream: number): void {
+    if (stream === 0 || stream > this.lastStream) throw new ConnectionError(ERROR.protocol);
+    if (size !== 4) throw new ConnectionError(ERROR.frameSize);
+    this.bear();
+    this.cutShort.delete(stream);
+    const call = this.calls.get(stream);
+    if (call === undefined) return;
+    this.drop(call);
+    call.cancel();
+  }
+
+  private readSettings(
+    bytes: Buffer,
+    from: number,
+    to: number,
+    flags: number,
+    stream: number,
+  ): void {
+    if (stream !== 0) throw new ConnectionError(ERROR.protocol);
+    const size = to - from;
+    if ((flags & ACK) !== 0) {
+      if (size !== 0) throw new ConnectionError(ERROR.frameSize);
+      return;
+    }
+    if (size % 6 !== 0) throw new ConnectionError(ERROR.frameSize);
+    this.bear();
+    for (let at = from; at < to; at += 6) {
+      this.apply(((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0), read32(bytes, at + 2));
+    }
+    this.writer.frame(SETTINGS, ACK, 0, NOTHING);
+    this.flushSoon();
+  }
+
+  private apply(setting: number, value: number): void {
+    if (setting === SETTING.initialWindowSize) {
+      if (value > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
+      this.peerWindow = value;
+      for (const call of this.calls.values()) {
+        if (value + call.credit - call.sentBytes > MAX_WINDOW) {
+          throw new ConnectionError(ERROR.flowControl);
+        }
+      }
+      this.sendWaiting();
+    } else if (setting === SETTING.enablePush) {
+      if (value > 1) throw new ConnectionError(ERROR.protocol);
+    } else if (setting === SETTING.maxFrameSize) {
+      // Ours are never larger than the least that is allowed here.
+      if (value < MAX_FRAME_BYTES || value > 16_777_215) throw new ConnectionError(ERROR.protocol);
+    }
+  }
+
+  private readPing(bytes: Buffer, from: number, to: number, flags: number, stream: number): void {
+    if (stream !== 0) throw new ConnectionError(ERROR.protocol);
+    if (to - from !== 8) throw new ConnectionError(ERROR.frameSize);
+    const payload = bytes.subarray(from, to);
+    if ((flags & ACK) === 0) {
+      this.bear();
+      this.writer.frame(PING, ACK, 0, payload);
+      this.flushSoon();
+    } else if (this.leaving && payload.equals(LAST_CALLS)) {
+      this.lastTaken = this.lastStream;
+      this.writer.goAway(this.lastTaken, ERROR.none);
+      this.flushSoon();
+    }
+  }
+
+  private readWindowUpdate(bytes: Buffer, from: number, to: number, stream: number): void {
+    if (to - from !== 4) throw new ConnectionError(ERROR.frameSize);
+    if (stream > this.lastStream) throw new ConnectionError(ERROR.protocol);
+    const increment = read31(bytes, from);
+    if (stream === 0) {
+      this.window += increment;
+      if (increment === 0) throw new ConnectionError(ERROR.protocol);
+      if (this.window > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
+      this.sendWaiting();
+      return;
+    }
+    const call = this.calls.get(stream);
+    if (call === undefined) return;
+    call.credit += increment;
+    const window = this.peerWindow + call.credit - call.sentBytes;
+    if (increment === 0) this.punish(call, ERROR.protocol);
+    else if (window > MAX_WINDOW) this.punish(call, ERROR.flowControl);
+    else if (this.waiting.delete(call)) call.sendUnsent();
+  }
+
+  private sendWaiting(): void {
+    if (this.waiting.size === 0) return;
+    const calls = [...this.waiting];
+    this.waiting.clear();
+    for (const call of calls) call.sendUnsent();
+  }
+}
+
+/** Of the frame that begins here. Throws when it is larger than we said that we take. */
+function payloadLength(bytes: Buffer, at: number): number {
+  const length = ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0);
+  if (length > MAX_FRAME_BYTES) throw new ConnectionError(ERROR.frameSize);
+  return length;
+}
