@@ -14,8 +14,8 @@ export interface RedisClusterOptions {
   readonly masters?: number;
   /** For each master. */
   readonly replicas?: number;
-  /** More arguments of every redis-server. */
-  readonly args?: readonly string[];
+  /** More arguments of every redis-server, or of the one on a port. */
+  readonly args?: readonly string[] | ((port: number) => readonly string[]);
   /** After so long without contact a node counts as failed. Default 1000. */
   readonly nodeTimeoutMs?: number;
 }
@@ -58,7 +58,10 @@ export class RedisCluster {
 
   /** One command, sent to one node. */
   async call(port: number, ...command: [string, ...string[]]): Promise<unknown> {
-    const redis = new Redis(port, '127.0.0.1', { lazyConnect: true, retryStrategy: () => null });
+    const redis = new Redis(port, this.server(port).host, {
+      lazyConnect: true,
+      retryStrategy: () => null,
+    });
     redis.on('error', () => undefined);
     try {
       await redis.connect();
@@ -127,10 +130,10 @@ export class RedisCluster {
     await this.server(port).stop();
   }
 
-  /** Starts a node that was killed again, on its port, without its keys. */
-  async restart(port: number): Promise<void> {
+  /** Starts a node that was killed again, on its port, without its keys; where it was or elsewhere. */
+  async restart(port: number, host?: string): Promise<void> {
     const place = this.servers.findIndex((server) => server.port === port);
-    this.servers[place] = await this.startNode(port);
+    this.servers[place] = await this.startNode(port, host);
     this.dead.delete(port);
   }
 
@@ -172,15 +175,16 @@ export class RedisCluster {
     return port;
   }
 
-  private async startNode(known?: number): Promise<RedisServer> {
+  private async startNode(known?: number, host = '127.0.0.1'): Promise<RedisServer> {
     const [port, busPort] = [known ?? (await freePort()), await freePort()];
     const timeout = String(this.options.nodeTimeoutMs ?? 1000);
     const config = join(this.directory, `${port}.conf`);
     const cluster = ['--cluster-enabled', 'yes', '--cluster-config-file', config];
     const bus = ['--cluster-port', String(busPort), '--cluster-node-timeout', timeout];
     const failing = ['--cluster-require-full-coverage', 'no', '--repl-diskless-sync-delay', '0'];
-    const args = [...cluster, ...bus, ...failing, ...(this.options.args ?? [])];
-    return RedisServer.start({ port, args });
+    const { args: more = [] } = this.options;
+    const own = typeof more === 'function' ? more(port) : more;
+    return RedisServer.start({ host, port, args: [...cluster, ...bus, ...failing, ...own] });
   }
 
   private async nodeLines(): Promise<string[][]> {

@@ -13,6 +13,8 @@ export interface RedisServerOptions {
   readonly args?: readonly string[];
   /** The port to listen on; default: a free one. */
   readonly port?: number;
+  /** The address to listen on; default 127.0.0.1. */
+  readonly host?: string;
   /** Default `redis-server`. */
   readonly command?: string;
 }
@@ -25,13 +27,12 @@ process.on('exit', () => {
 
 export class RedisServer {
   private constructor(
+    readonly host: string,
     readonly port: number,
     readonly directory: string,
     private readonly process: ChildProcess,
     private readonly exited: Promise<void>,
   ) {}
-
-  readonly host = '127.0.0.1';
 
   get pid(): number {
     return this.process.pid ?? 0;
@@ -39,9 +40,10 @@ export class RedisServer {
 
   /** Resolves when the server accepts connections. */
   static async start(options: RedisServerOptions = {}): Promise<RedisServer> {
+    const { host = '127.0.0.1' } = options;
     const port = options.port ?? (await freePort());
     const directory = await mkdtemp(join(tmpdir(), 'weir-redis-'));
-    const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory];
+    const args = ['--port', String(port), '--bind', host, '--dir', directory];
     args.push('--save', '', '--appendonly', 'no', '--daemonize', 'no', ...(options.args ?? []));
     const child = spawn(options.command ?? 'redis-server', args, { stdio: 'ignore' });
     const exited = new Promise<void>((resolve) => {
@@ -53,10 +55,10 @@ export class RedisServer {
       });
     });
     running.add(child);
-    const server = new RedisServer(port, directory, child, exited);
+    const server = new RedisServer(host, port, directory, child, exited);
     for (let i = 0; i < 200; i++) {
       if (child.exitCode !== null) break;
-      if (await accepts(port)) return server;
+      if (await accepts(host, port)) return server;
       await sleep(25);
     }
     await server.stop();
@@ -94,9 +96,9 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-function accepts(port: number): Promise<boolean> {
+function accepts(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
+    const socket = connect(port, host);
     socket.once('connect', () => {
       socket.destroy();
       resolve(true);
