@@ -397,6 +397,25 @@ describe('the decoder of header blocks', () => {
       fails('82be', 'no field has index 62', decoder);
     });
 
+    it('forgets all of them when the table has changed', () => {
+      const decoder = newDecoder();
+      decode(decoder, literal('40', 'x-a', '1'));
+      decode(decoder, '82be');
+      decode(decoder, '83be');
+      decode(decoder, literal('40', 'x-b', '2'));
+      expect(decode(decoder, '82be')).to.eql([':method: GET', 'x-b: 2']);
+      expect(decode(decoder, '83be')).to.eql([':method: POST', 'x-b: 2']);
+    });
+
+    it('goes on when there have been many others', () => {
+      const decoder = newDecoder();
+      for (let round = 0; round < 50; round++) {
+        const value = String(round % 20);
+        const list = decode(decoder, literal('00', 'x', value));
+        expect(list).to.eql([`x: ${value}`]);
+      }
+    });
+
     it('puts its fields into the table again', () => {
       const decoder = newDecoder();
       const block = literal('40', 'x-a', '1');
@@ -445,6 +464,45 @@ describe('the decoder of header blocks', () => {
   });
 
   describe('on what another implementation encodes', () => {
+    it('reads every name of the static table', async () => {
+      // prettier-ignore
+      const names = [
+        'accept-charset', 'accept-encoding', 'accept-language', 'accept-ranges', 'accept',
+        'access-control-allow-origin', 'age', 'allow', 'authorization', 'cache-control',
+        'content-disposition', 'content-encoding', 'content-language', 'content-length',
+        'content-location', 'content-range', 'content-type', 'cookie', 'date', 'etag', 'expect',
+        'expires', 'from', 'if-match', 'if-modified-since', 'if-none-match', 'if-range',
+        'if-unmodified-since', 'last-modified', 'link', 'location', 'max-forwards',
+        'proxy-authenticate', 'proxy-authorization', 'range', 'referer', 'refresh', 'retry-after',
+        'server', 'set-cookie', 'strict-transport-security', 'user-agent', 'vary', 'via',
+        'www-authenticate',
+      ];
+      const headers = { ...START, ...Object.fromEntries(names.map((name) => [name, '1'])) };
+      const [block = Buffer.alloc(0)] = await blocksOf([{ tableSizes: [], headers }]);
+      expect(block.length).to.be.below(names.join('').length);
+      expect(decode(newDecoder(), block)).to.eql(linesOf({ tableSizes: [], headers }));
+      // What no client of today may send, and the fields that have a value.
+      expect(decode(newDecoder(), '81 828384 8586 8788 898a 8b8c 8d8e 90 a6 b9')).to.eql([
+        ':authority: ',
+        ':method: GET',
+        ':method: POST',
+        ':path: /',
+        ':path: /index.html',
+        ':scheme: http',
+        ':scheme: https',
+        ':status: 200',
+        ':status: 204',
+        ':status: 206',
+        ':status: 304',
+        ':status: 400',
+        ':status: 404',
+        ':status: 500',
+        'accept-encoding: gzip, deflate',
+        'host: ',
+        'transfer-encoding: ',
+      ]);
+    });
+
     it('reads every byte in Huffman code', async () => {
       // Between short codes, so that coding pays.
       const values = Array.from({ length: 255 }, (_, at) => {
