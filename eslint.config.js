@@ -40,7 +40,7 @@ const IMPORTS = [
     [...TRANSPORT, 'http2/http2-server'],
     [NODE, '@grpc/.*', 'protobufjs(/.*)?'],
   ],
-  ['src/transport/http2/*.ts', ['calls', SAME], [NODE, '@grpc/grpc-js']],
+  ['src/transport/http2/*.ts', ['calls', 'model', SAME], [NODE, '@grpc/grpc-js']],
   ['src/transport/*codec*.ts', TRANSPORT, [NODE, '@grpc/.*']],
   ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules/.*', 'log/refusal-log'], [NODE, 'fastify']],
   [

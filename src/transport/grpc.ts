@@ -105,15 +105,13 @@ export class GrpcServer {
     this.addServices();
     const Carrier = (options.direct ?? false) ? Http2Server : LibraryServer;
     const { unary, streaming } = this;
-    this.server = new Carrier(
-      { unary, streaming },
-      {
-        ...options,
-        maxConnectionIdleMs: options.maxConnectionIdleMs ?? 900_000,
-        keepaliveTimeMs: options.keepaliveTimeMs ?? 60_000,
-        keepaliveTimeoutMs: options.keepaliveTimeoutMs ?? 20_000,
-      },
-    );
+    const limits = {
+      ...options,
+      maxConnectionIdleMs: options.maxConnectionIdleMs ?? 900_000,
+      keepaliveTimeMs: options.keepaliveTimeMs ?? 60_000,
+      keepaliveTimeoutMs: options.keepaliveTimeoutMs ?? 20_000,
+    };
+    this.server = new Carrier({ unary, streaming }, limits, dependencies.logger);
     this.listener = new Listener(
       {
         address: options.address,

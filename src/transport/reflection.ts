@@ -6,7 +6,7 @@ import { EventEmitter } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { status, type Server, type ServiceDefinition } from '@grpc/grpc-js';
+import { status, type ServiceDefinition } from '@grpc/grpc-js';
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import protobuf from 'protobufjs';
@@ -42,7 +42,7 @@ export function reflectionMethods(): ReadonlyMap<string, StreamingMethod> {
     },
   };
   // Of a server, it uses this one method.
-  new ReflectionService(definition).addToServer(server as Server);
+  new ReflectionService(definition).addToServer(server);
   return methods;
 }
 

@@ -68,6 +68,13 @@ class ConnectionError extends Error {
   }
 }
 
+/** Told, once each at most, what becomes of a connection. */
+export interface ConnectionObserver {
+  closed(connection: Connection): void;
+  /** Something was thrown that nobody expected. */
+  failed(error: unknown): void;
+}
+
 export class Connection implements CallConnection {
   readonly writer = new FrameWriter();
   readonly maxMessageBytes: number;
@@ -114,7 +121,7 @@ export class Connection implements CallConnection {
     private readonly socket: Socket,
     private readonly methods: Methods,
     private readonly limits: CallLimits,
-    private readonly onClose: (connection: Connection) => void,
+    private readonly observer: ConnectionObserver,
   ) {
     this.maxMessageBytes = limits.maxMessageBytes;
     this.streamWindow = Math.min(
@@ -248,7 +255,7 @@ export class Connection implements CallConnection {
     for (const call of this.calls.values()) call.cancel();
     this.calls.clear();
     this.waiting.clear();
-    this.onClose(this);
+    this.observer.closed(this);
   }
 
   /** The client has broken the protocol: says why, and closes. */
@@ -303,7 +310,11 @@ export class Connection implements CallConnection {
     } catch (error) {
       if (error instanceof ConnectionError) this.abort(error.code);
       else if (error instanceof HpackError) this.abort(ERROR.compression);
-      else throw error;
+      else {
+        // A fault of ours: it shall cost no more than this connection.
+        this.observer.failed(error);
+        this.abort(ERROR.internal);
+      }
     }
   }
 

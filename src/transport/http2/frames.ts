@@ -146,7 +146,8 @@ export class FrameWriter {
   }
 
   reset(stream: number, code: number): void {
-    write32(this.bytes, this.open(RST_STREAM, 0, stream, 4), code);
+    const at = this.open(RST_STREAM, 0, stream, 4);
+    write32(this.bytes, at, code);
   }
 
   goAway(lastStream: number, code: number): void {
@@ -156,7 +157,8 @@ export class FrameWriter {
   }
 
   windowUpdate(stream: number, increment: number): void {
-    write32(this.bytes, this.open(WINDOW_UPDATE, 0, stream, 4), increment);
+    const at = this.open(WINDOW_UPDATE, 0, stream, 4);
+    write32(this.bytes, at, increment);
   }
 
   settings(values: readonly (readonly [setting: number, value: number])[]): void {
@@ -171,10 +173,11 @@ export class FrameWriter {
 
   /** Any frame; the payload is at most MAX_FRAME_BYTES. */
   frame(type: number, flags: number, stream: number, payload: Buffer): void {
-    this.bytes.set(payload, this.open(type, flags, stream, payload.length));
+    const at = this.open(type, flags, stream, payload.length);
+    this.bytes.set(payload, at);
   }
 
-  /** Writes a frame's head and returns where its payload goes. */
+  /** Writes a frame's head and returns where its payload goes; `bytes` may be others afterwards. */
   private open(type: number, flags: number, stream: number, length: number): number {
     const at = this.reserve(FRAME_HEAD_BYTES + length);
     write24(this.bytes, at, length);

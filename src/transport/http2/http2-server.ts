@@ -1,5 +1,6 @@
 /** Carries calls on HTTP/2 connections of our own making, at a fraction of what the gRPC library costs. */
 import type { Socket } from 'node:net';
+import type { Logger } from '../../model.js';
 import type { CallLimits, CallServer, Methods } from '../calls.js';
 import { Connection } from './connection.js';
 
@@ -10,12 +11,18 @@ export class Http2Server implements CallServer {
   constructor(
     private readonly methods: Methods,
     private readonly limits: CallLimits,
+    private readonly logger: Logger,
   ) {}
 
   accept(socket: Socket): void {
-    const connection = new Connection(socket, this.methods, this.limits, (closed) => {
-      this.connections.delete(closed);
-      if (this.connections.size === 0) this.done?.();
+    const connection = new Connection(socket, this.methods, this.limits, {
+      closed: (gone) => {
+        this.connections.delete(gone);
+        if (this.connections.size === 0) this.done?.();
+      },
+      failed: (error) => {
+        this.logger.error({ err: error }, 'gRPC connection failed');
+      },
     });
     this.connections.add(connection);
     if (this.done !== undefined) connection.leave();
