@@ -105,8 +105,8 @@ export class Connection implements CallConnection {
   private peerWindow = DEFAULT_WINDOW;
   private window = DEFAULT_WINDOW;
   private receiveWindow = DEFAULT_WINDOW;
-  private lastFields: readonly HeaderField[] | undefined;
-  private lastHead: RequestHead | undefined;
+  /** What the header lists say that the decoder remembers. */
+  private readonly heads = new WeakMap<readonly HeaderField[], RequestHead>();
 
   private flushing = false;
   private closed = false;
@@ -553,11 +553,11 @@ export class Connection implements CallConnection {
   /** Most calls of a client have the same headers, which the decoder knows again. */
   private headOf(fields: readonly HeaderField[] | undefined): RequestHead | undefined {
     if (fields === undefined) return undefined;
-    if (fields !== this.lastFields) {
-      this.lastHead = parseHead(fields, this.methods);
-      this.lastFields = fields;
-    }
-    return this.lastHead;
+    const known = this.heads.get(fields);
+    if (known !== undefined) return known;
+    const head = parseHead(fields, this.methods);
+    if (head !== undefined && Object.isFrozen(fields)) this.heads.set(fields, head);
+    return head;
   }
 
   private readTrailers(
