@@ -15,6 +15,7 @@ import {
   toLoginError,
   toStoreError,
 } from './redis-client.js';
+import { ScriptCommand } from './redis-command.js';
 import type { RedisConnection } from './redis-client.js';
 import { MAX_CALL_CHARGES, MAX_CALL_REQUESTS, ScriptReply, encodeCall } from './script-call.js';
 import type { ScriptCall } from './script-call.js';
@@ -238,7 +239,8 @@ export class RedisStore implements NodeStore {
         // What follows on the same connection fails too, and says why.
       });
     }
-    this.client.callBuffer(command, script, keys.length, ...keys, argument).then((reply) => {
+    const sent = this.client.sendCommand(new ScriptCommand(command, script, keys, argument));
+    (sent as Promise<unknown>).then((reply) => {
       this.land(flight, reply);
     }, failed);
   }

@@ -49,12 +49,16 @@ export function encodeCall(
     for (const charge of charges) if (isUndo(charge)) bytes += MARK_BYTES;
   }
   const argument = Buffer.allocUnsafe(bytes);
+  // A quarter of what the methods of Buffer cost.
+  const view = new DataView(argument.buffer, argument.byteOffset, bytes);
   const keys: string[] = [];
   const indexes = new Map<string, number>();
   let strings = 0;
-  let at = argument.writeDoubleLE(jitterUs, 1);
+  view.setFloat64(1, jitterUs, true);
+  let at = HEAD_BYTES;
   for (const { charges } of requests) {
-    at = argument.writeUInt16LE(charges.length, at);
+    view.setUint16(at, charges.length, true);
+    at += 2;
     for (const charge of charges) {
       const { limit } = charge;
       let index = indexes.get(charge.key);
@@ -62,51 +66,55 @@ export function encodeCall(
         index = keys.push(charge.key);
         indexes.set(charge.key, index);
       }
-      const algorithm = ALGORITHM_CODES[limit.algorithm];
-      if (algorithm !== ALGORITHM_CODES.sliding_window) strings = 1;
-      at = argument.writeUInt16LE(index, at);
-      at = argument.writeUInt8(algorithm, at);
-      at = argument.writeUInt8(ROLE_CODES[charge.role], at);
-      at = argument.writeUInt8(isUndo(charge) ? UNDO_CODE : MODE_CODES[charge.mode], at);
-      at = argument.writeDoubleLE(charge.hits, at);
-      at = argument.writeDoubleLE(limit.requests, at);
-      at = argument.writeDoubleLE(limit.windowUs, at);
+      if (limit.algorithm !== 'sliding_window') strings = 1;
+      view.setUint16(at, index, true);
+      view.setUint8(at + 2, ALGORITHM_CODES[limit.algorithm]);
+      view.setUint8(at + 3, ROLE_CODES[charge.role]);
+      view.setUint8(at + 4, isUndo(charge) ? UNDO_CODE : MODE_CODES[charge.mode]);
+      view.setFloat64(at + 5, charge.hits, true);
+      view.setFloat64(at + 13, limit.requests, true);
+      view.setFloat64(at + 21, limit.windowUs, true);
       const extra = limit.algorithm === 'token_bucket' ? capacity(limit) : limit.precisionUs;
-      at = argument.writeDoubleLE(extra, at);
-      if (isUndo(charge)) at = argument.writeDoubleLE(charge.mark ?? 0, at);
+      view.setFloat64(at + 29, extra, true);
+      at += CHARGE_BYTES;
+      if (isUndo(charge)) {
+        view.setFloat64(at, charge.mark ?? 0, true);
+        at += MARK_BYTES;
+      }
     }
   }
-  argument.writeUInt8(strings, 0);
+  view.setUint8(0, strings);
   return { keys, argument, charges: total };
 }
 
 /** A reply of the right length; places count over all charges of the call. */
 export class ScriptReply {
-  private constructor(private readonly bytes: Buffer) {}
+  private constructor(private readonly view: DataView) {}
 
   /** Undefined when this is no answer to so many charges. */
   static parse(reply: unknown, charges: number): ScriptReply | undefined {
     if (!Buffer.isBuffer(reply)) return undefined;
     if (reply.length !== REPLY_HEAD_BYTES + charges * REPLY_BYTES) return undefined;
-    return new ScriptReply(reply);
+    return new ScriptReply(new DataView(reply.buffer, reply.byteOffset, reply.length));
   }
 
   /** The time at which Redis decided, µs since the epoch. */
   get nowUs(): number {
-    return this.bytes.readDoubleLE(0);
+    return this.view.getFloat64(0, true);
   }
 
   /** Its mark is 0 where nothing was taken. */
   outcome(index: number): StoreOutcome {
+    const { view } = this;
     const at = REPLY_HEAD_BYTES + index * REPLY_BYTES;
-    const flags = this.bytes.readUInt8(at);
+    const flags = view.getUint8(at);
     return {
       fits: (flags & 1) !== 0,
       taken: (flags & 2) !== 0,
-      remaining: this.bytes.readDoubleLE(at + 1),
-      resetUs: this.bytes.readDoubleLE(at + 9),
-      retryAfterUs: this.bytes.readDoubleLE(at + 17),
-      mark: this.bytes.readDoubleLE(at + 25),
+      remaining: view.getFloat64(at + 1, true),
+      resetUs: view.getFloat64(at + 9, true),
+      retryAfterUs: view.getFloat64(at + 17, true),
+      mark: view.getFloat64(at + 25, true),
     };
   }
 }
