@@ -13,6 +13,10 @@ state = {
   base = 0, drop = 0, added = 0, time = nowUs, spoilt = false,
 }
 local newest = pcall('LINDEX', key, -1)
+if type(newest) == 'table' and not string.find(newest.err, 'WRONGTYPE', 1, true) then
+  -- What may not be read is no reason to throw away what was counted.
+  return newest
+end
 if newest then
   state.spoilt = true
   local front = type(newest) == 'string' and #newest == 21 and call('LINDEX', key, 0)

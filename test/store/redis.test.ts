@@ -115,6 +115,22 @@ describe('RedisStore', () => {
     });
   }
 
+  it('keeps what was counted when a read is forbidden: sliding_window', async () => {
+    const rules = ['on', '>x', '~*', '+@all', '-lindex'];
+    await admin.call('ACL', 'SETUSER', 'blind', ...rules);
+    const { store } = await started();
+    const charge = chargeOf(limitOf('sliding_window', 3, HOUR), 'unreadable', 2);
+    await decideOne(store, [charge]);
+    const watched = watchRedisStore(server.port, { username: 'blind', password: 'x' });
+    watched.store.start();
+    await until(() => watched.store.connected);
+    const [refused] = await decideAll(watched.store, [[charge]]);
+    expect(refused?.failure?.kind).to.equal('permission');
+    expect((await decideOne(store, [charge]))[0]).to.include({ taken: false, remaining: 1 });
+    await watched.store.stop();
+    await store.stop();
+  });
+
   it('lets its connection be absent at start, and picks Redis up when it comes', async () => {
     const port = await freePort();
     const watched = watchRedisStore(port);
