@@ -70,9 +70,9 @@ const contenders: readonly Contender[] = [
   baseline,
   { name: 'weir', command: weir, keys: KEYS, endpoint: '/fixed_window', withRedis: true },
   {
-    name: 'weir, GRPC_SERVER=http2',
+    name: 'weir, GRPC_SERVER=grpc-js',
     command: weir,
-    env: { GRPC_SERVER: 'http2' },
+    env: { GRPC_SERVER: 'grpc-js' },
     keys: KEYS,
     endpoint: '/fixed_window',
     withRedis: true,

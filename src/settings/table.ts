@@ -89,9 +89,9 @@ const LISTEN = {
   GRPC_PORT: honoured(port, '8081', 'gRPC: the port'),
   GRPC_UDS: honoured(text, '', 'gRPC: listen on this unix socket instead of TCP'),
   GRPC_SERVER: honoured(
-    choice(['grpc-js', 'http2']),
-    'grpc-js',
-    'What answers decisions: the gRPC library, or, at two thirds of the cost, HTTP/2 streams directly',
+    choice(['http2', 'grpc-js']),
+    'http2',
+    'What speaks HTTP/2 for gRPC: Weir itself, or, at several times the cost, the gRPC library for Node',
   ),
   GRPC_MAX_CONNECTION_AGE: honoured(
     duration(1),
