@@ -265,7 +265,7 @@ function toResults(
       results.push({ charge, source: 'store', outcome });
       continue;
     }
-    const source: Source = charge.limit.onStoreError;
+    const source: Source = isCertainRefusal(charge) ? 'deny' : charge.limit.onStoreError;
     if (source === 'local') {
       local ??= [];
       local.push({ place: i, charge: { ...charge, limit: localLimit(charge.limit) } });
@@ -281,6 +281,11 @@ function toResults(
     }
   }
   return results;
+}
+
+/** A limit of 0 refuses every hit whatever has been counted: what is banned stays so without the store. */
+function isCertainRefusal({ limit, hits, mode }: Charge): boolean {
+  return limit.burst === 0 && hits > 0 && (mode === 'take' || mode === 'record');
 }
 
 /** An enforced limit refuses, or there are quotas and none fits. */

@@ -341,6 +341,27 @@ describe('limiter', () => {
       expect(five('local')).to.deep.equal([true, true, true, true, false]);
     });
 
+    it('refuses what has a limit of 0 whatever the policy, and lets look and give back', () => {
+      const policies = ['allow', 'deny', 'local'];
+      const b = failing(policies.map((policy) => rule(policy).replace('4', '0')).join(''));
+      const asked = (policy: string, more: Partial<Descriptor>): string => {
+        const decision = b.decide(descriptor(`${policy}=x`, more));
+        return `${decision.allowed ? 'passes' : 'refused'} by ${decision.descriptors[0]?.limits[0]?.source ?? ''}`;
+      };
+      const told = policies.map((policy) => [
+        asked(policy, {}),
+        asked(policy, { hits: 3 }),
+        asked(policy, { hits: 0 }),
+        asked(policy, { hits: 3, giveBack: true }),
+      ]);
+      const refused = ['refused by deny', 'refused by deny'];
+      expect(told).to.deep.equal([
+        [...refused, 'passes by allow', 'passes by allow'],
+        [...refused, 'refused by deny', 'refused by deny'],
+        [...refused, 'passes by local', 'passes by local'],
+      ]);
+    });
+
     it('says that the answer is a policy, and which', () => {
       const decision = failing(rule('deny')).decide('deny=x');
       expect(decision.degraded).to.equal(true);

@@ -8,6 +8,7 @@ import { ALGORITHM_NAMES } from '../../src/model.js';
 import { Proxy } from '../support/proxy.js';
 import { RedisServer } from '../support/redis-server.js';
 import { Service } from '../support/service.js';
+import type { Answered } from '../support/service.js';
 
 const RULES = `
 domain: shop
@@ -21,6 +22,8 @@ ${ALGORITHM_NAMES.map(
   (algorithm) => `  - key: ${algorithm}
     rate_limit:
       { algorithm: ${algorithm}, unit: second, unit_multiplier: 2, requests_per_unit: 3, on_store_error: local }
+  - key: banned_${algorithm}
+    rate_limit: { algorithm: ${algorithm}, unit: minute, requests_per_unit: 0, on_store_error: allow }
 `,
 ).join('')}`;
 
@@ -93,6 +96,33 @@ describe('a service whose Redis fails', function () {
     expect(await restart()).to.be.lessThan(2000);
     expect(await service.metric('weir_breaker_open')).to.equal(0);
     expect(await service.codes('closed=a', 4)).to.equal('OK OK OK OVER');
+  });
+
+  it('passes nothing of a thousand calls for what is banned, just started and without Redis', async () => {
+    const fresh = await Service.start(RULES, { REDIS_URL: `127.0.0.1:${proxy.port}` });
+    try {
+      const askAll = (): Promise<Answered[]> =>
+        Promise.all(
+          Array.from({ length: 1000 }, (_, i) =>
+            fresh.ask(`banned_${ALGORITHM_NAMES[i % 4] ?? ''}=x`, 20_000),
+          ),
+        );
+      for (const { code, statuses } of await askAll()) {
+        expect([code, statuses[0]?.limit_remaining]).to.deep.equal(['OVER_LIMIT', 0]);
+        expect(Number(statuses[0]?.duration_until_reset?.seconds)).to.be.within(1, 60);
+      }
+      for (const algorithm of ALGORITHM_NAMES) {
+        const look = await fresh.ask(`banned_${algorithm}=x:0`);
+        expect([look.code, look.statuses[0]?.limit_remaining]).to.deep.equal(['OK', 0]);
+      }
+      expect(await fresh.metric('weir_redis_errors_total', /script|reply/)).to.equal(0);
+
+      await redis.stop();
+      for (const { code } of await askAll()) expect(code).to.equal('OVER_LIMIT');
+      await restart();
+    } finally {
+      await fresh.stop();
+    }
   });
 
   it('refuses by policy however the store fails, never passes by accident', async () => {
