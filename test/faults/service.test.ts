@@ -118,6 +118,8 @@ describe('a service whose Redis fails', function () {
       expect(await fresh.metric('weir_redis_errors_total', /script|reply/)).to.equal(0);
 
       await redis.stop();
+      // What was refused is remembered for a second.
+      await sleep(1100);
       for (const { code } of await askAll()) expect(code).to.equal('OVER_LIMIT');
       await restart();
     } finally {
