@@ -48,8 +48,9 @@ export class Health {
   /** Tells the stream the state now and whenever it changes. */
   watch(service: string, stream: WatchStream): void {
     const status = this.status(service);
-    stream.write(encodeHealth(status));
+    // Before it is written to, which may end it.
     this.watchers.set(stream, status);
+    stream.write(encodeHealth(status));
   }
 
   unwatch(stream: WatchStream): void {
@@ -72,8 +73,8 @@ export class Health {
     const status = this.serving() ? SERVING : NOT_SERVING;
     for (const [stream, last] of this.watchers) {
       if (last === SERVICE_UNKNOWN || last === status) continue;
-      stream.write(encodeHealth(status));
       this.watchers.set(stream, status);
+      stream.write(encodeHealth(status));
     }
   }
 }

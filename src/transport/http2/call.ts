@@ -2,14 +2,15 @@
  * One call on one stream: puts the caller's messages together out of frames of data, and sends what is
  * answered as far as the windows of flow control let it. Knows gRPC's framing, and no service.
  */
-import { gunzip, inflate } from 'node:zlib';
 import { status } from '@grpc/grpc-js';
 import {
   MAX_UNFINISHED_BYTES,
   type CallListener,
   type StreamingCall,
   type UnaryCall,
+  type UnaryMethod,
 } from '../calls.js';
+import { decompress } from './decompression.js';
 import {
   DATA,
   END_HEADERS,
@@ -30,6 +31,8 @@ export interface CallConnection {
   readonly maxMessageBytes: number;
   /** What the open calls hold of messages that are not whole yet. */
   unfinishedBytes: number;
+  /** What they have answered, and may not send yet. */
+  unsentBytes: number;
   /** How many bytes of data may be sent now on this stream. */
   sendWindow(call: Call): number;
   /** So much of the window is used. */
@@ -40,12 +43,20 @@ export interface CallConnection {
   flushSoon(): void;
   /** All has been sent. */
   forget(call: Call): void;
+  /** All has been sent, and the client got what it asked for. */
+  answered(call: Call): void;
+  /** The client does something that few should do often; it counts for so many. */
+  bear(count: number): void;
+  /** Does what may fail by a fault of ours. */
+  attempt(act: () => void): void;
   /** Resets the stream for what its client did. */
   punish(call: Call, code: number): void;
 }
 
-/** What may be answered and not taken by the client; more, and it is no client of ours. */
-const MAX_UNSENT_BYTES = 4_194_304;
+/** What the calls of a connection may have answered that its client does not take. */
+const MAX_UNSENT_BYTES = 16_777_216;
+/** Of patience. Messages of a stream come few, and each can be answered by many times its size. */
+const MESSAGE_COST = 10;
 /** Of a status's message, in characters: it has to fit a frame. */
 const MAX_DETAILS = 1000;
 
@@ -82,10 +93,6 @@ export class Call implements UnaryCall, StreamingCall {
     return this.head.patienceMs;
   }
 
-  get isStreaming(): boolean {
-    return this.head.streaming !== undefined;
-  }
-
   header(name: string): string | undefined {
     return this.head.fields.find((field) => field.name === name)?.value;
   }
@@ -106,8 +113,7 @@ export class Call implements UnaryCall, StreamingCall {
     while (all.length - at >= PREFIX_BYTES) {
       const length = read32(all, at + 1);
       if (length > this.connection.maxMessageBytes) {
-        const most = String(this.connection.maxMessageBytes);
-        this.fail(status.RESOURCE_EXHAUSTED, `a message of more than ${most} bytes`);
+        this.failTooLarge();
         return;
       }
       const from = at + PREFIX_BYTES;
@@ -149,7 +155,7 @@ export class Call implements UnaryCall, StreamingCall {
     }
     connection.dataSent(this, length);
     connection.writer.answer(this.id, message);
-    this.ended();
+    this.answered();
   }
 
   write(message: Buffer): void {
@@ -159,9 +165,10 @@ export class Call implements UnaryCall, StreamingCall {
     framed.writeUInt32BE(message.length, 1);
     message.copy(framed, PREFIX_BYTES);
     (this.unsent ??= []).push(framed);
-    this.unsentBytes += framed.length;
+    this.countUnsent(framed.length);
     this.sendUnsent();
-    if (this.unsentBytes > MAX_UNSENT_BYTES) this.connection.punish(this, ERROR.enhanceYourCalm);
+    const { connection } = this;
+    if (connection.unsentBytes > MAX_UNSENT_BYTES) connection.punish(this, ERROR.enhanceYourCalm);
   }
 
   end(): void {
@@ -202,19 +209,20 @@ export class Call implements UnaryCall, StreamingCall {
       }
       writer.frame(DATA, 0, id, first.subarray(0, size));
       connection.dataSent(this, size);
-      this.unsentBytes -= size;
+      this.countUnsent(-size);
       if (size === first.length) this.unsent?.shift();
       else if (this.unsent !== undefined) this.unsent[0] = first.subarray(size);
       connection.flushSoon();
     }
     if (!this.ending) return;
     writer.trailers(id);
-    this.ended();
+    this.answered();
   }
 
   private take(compressed: number, message: Buffer): void {
     const { unary, encoding } = this.head;
     if (unary === undefined) {
+      this.connection.bear(MESSAGE_COST);
       if (compressed === 0) this.listener?.message(message);
       else this.fail(status.UNIMPLEMENTED, 'messages of this method cannot be compressed');
       return;
@@ -223,22 +231,36 @@ export class Call implements UnaryCall, StreamingCall {
     if (compressed === 0) unary(this, message);
     else if (encoding === 'identity') {
       this.fail(status.INTERNAL, 'a compressed message, and no header that says how');
-    } else this.decompress(message);
+    } else this.decompress(Buffer.from(message), encoding, unary);
   }
 
-  private decompress(message: Buffer): void {
-    const { head } = this;
-    const { maxMessageBytes } = this.connection;
-    const decompress = head.encoding === 'gzip' ? gunzip : inflate;
-    // A copy, as this goes on in another thread.
-    decompress(Buffer.from(message), { maxOutputLength: maxMessageBytes }, (error, plain) => {
-      if (error === null) {
-        if (!this.over) head.unary?.(this, plain);
-      } else if ('code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') {
-        const most = String(maxMessageBytes);
-        this.fail(status.RESOURCE_EXHAUSTED, `a message of more than ${most} bytes`);
-      } else this.fail(status.INTERNAL, `a message that is not ${head.encoding}`);
+  /** `message` is ours, as this goes on in another thread. */
+  private decompress(message: Buffer, encoding: 'gzip' | 'deflate', unary: UnaryMethod): void {
+    const { connection } = this;
+    const maxBytes = connection.maxMessageBytes;
+    this.countUnfinished(message.length);
+    decompress({
+      encoding,
+      message,
+      maxBytes,
+      isVain: () => this.over,
+      done: (result) => {
+        connection.unfinishedBytes -= message.length;
+        if (this.over) return;
+        if (result === 'malformed') this.fail(status.INTERNAL, `a message that is not ${encoding}`);
+        else if (result === 'too large') this.failTooLarge();
+        else {
+          connection.attempt(() => {
+            unary(this, result);
+          });
+        }
+      },
     });
+  }
+
+  private failTooLarge(): void {
+    const most = String(this.connection.maxMessageBytes);
+    this.fail(status.RESOURCE_EXHAUSTED, `a message of more than ${most} bytes`);
   }
 
   private wantsNoMore(): boolean {
@@ -265,12 +287,22 @@ export class Call implements UnaryCall, StreamingCall {
     // What came in one piece is the connection's; a copy of it is ours.
     if (this.room === undefined) this.room = Buffer.from(bytes);
     if (at > 0) this.room.copyWithin(0, at, bytes.length);
-    const { connection } = this;
-    connection.unfinishedBytes += size - this.unfinished;
+    const more = size - this.unfinished;
     this.unfinished = size;
+    this.countUnfinished(more);
+  }
+
+  private countUnfinished(bytes: number): void {
+    const { connection } = this;
+    connection.unfinishedBytes += bytes;
     if (connection.unfinishedBytes > MAX_UNFINISHED_BYTES) {
       connection.punish(this, ERROR.enhanceYourCalm);
     }
+  }
+
+  private countUnsent(bytes: number): void {
+    this.unsentBytes += bytes;
+    this.connection.unsentBytes += bytes;
   }
 
   private release(): void {
@@ -286,6 +318,12 @@ export class Call implements UnaryCall, StreamingCall {
     this.ended();
   }
 
+  private answered(): void {
+    this.connection.flushSoon();
+    this.connection.answered(this);
+    this.close();
+  }
+
   private ended(): void {
     this.connection.flushSoon();
     this.connection.forget(this);
@@ -296,6 +334,7 @@ export class Call implements UnaryCall, StreamingCall {
     if (this.over) return;
     this.over = true;
     this.unsent = undefined;
+    this.countUnsent(-this.unsentBytes);
     this.release();
     this.listener?.closed();
   }

@@ -7,8 +7,6 @@ import {
   jitteredAgeMs,
   MAX_HEADER_LIST_BYTES,
   MAX_TIMER_MS,
-  RESET_BURST,
-  RESETS_PER_SECOND,
   type CallLimits,
   type Methods,
 } from '../calls.js';
@@ -43,6 +41,7 @@ import {
   WITH_PRIORITY,
 } from './frames.js';
 import { HeaderDecoder, HpackError, type HeaderField } from './hpack.js';
+import { Patience } from './patience.js';
 import { areTrailers, parseHead, type RequestHead } from './request-head.js';
 
 /** What a client may send on one connection before it hears of a new window. */
@@ -79,6 +78,7 @@ export class Connection implements CallConnection {
   readonly writer = new FrameWriter();
   readonly maxMessageBytes: number;
   unfinishedBytes = 0;
+  unsentBytes = 0;
   private readonly streamWindow: number;
   private readonly decoder = new HeaderDecoder(HEADER_TABLE_BYTES, MAX_HEADER_LIST_BYTES);
   private readonly calls = new Map<number, Call>();
@@ -91,10 +91,10 @@ export class Connection implements CallConnection {
   private prefaceLeft = PREFACE.length;
   private settled = false;
   /** A frame that has not come whole: its first `have` bytes. */
-  private partial: Buffer = Buffer.allocUnsafe(FRAME_HEAD_BYTES);
+  private partial: Buffer = NOTHING;
   private have = 0;
   /** Of a header block that goes on in CONTINUATION frames. */
-  private block: Buffer[] | undefined;
+  private block: Buffer | undefined;
   private blockBytes = 0;
   private blockStream = 0;
   private blockEndsStream = false;
@@ -108,14 +108,16 @@ export class Connection implements CallConnection {
   /** What the header lists say that the decoder remembers. */
   private readonly heads = new WeakMap<readonly HeaderField[], RequestHead>();
 
+  /** Calls that wait for their window may find it larger. */
+  private windowsGrown = false;
   private flushing = false;
+  /** The client does not read what it is sent. */
+  private congested = false;
   private closed = false;
   private leaving = false;
   /** How often something has come. */
   private reads = 0;
-  /** How many more needless frames are borne, and since when that is right. */
-  private patience = RESET_BURST;
-  private patienceMs = 0;
+  private readonly patience = new Patience();
 
   constructor(
     private readonly socket: Socket,
@@ -131,7 +133,9 @@ export class Connection implements CallConnection {
     socket.on('data', (chunk: Buffer) => {
       this.read(chunk);
     });
-    socket.on('drain', () => socket.resume());
+    socket.on('drain', () => {
+      this.decongest();
+    });
     socket.once('close', () => {
       this.end();
     });
@@ -142,12 +146,22 @@ export class Connection implements CallConnection {
   // What calls need.
 
   sendWindow(call: Call): number {
+    if (this.isCongested()) return 0;
     return Math.min(this.window, this.peerWindow + call.credit - call.sentBytes);
   }
 
   dataSent(call: Call, bytes: number): void {
     this.window -= bytes;
     call.sentBytes += bytes;
+  }
+
+  answered(call: Call): void {
+    this.patience.reward();
+    this.forget(call);
+  }
+
+  bear(count: number): void {
+    this.patience.bear(count);
   }
 
   awaitWindow(call: Call): void {
@@ -168,9 +182,19 @@ export class Connection implements CallConnection {
   }
 
   punish(call: Call, code: number): void {
+    this.patience.bear();
     this.drop(call);
     this.resetStream(call.id, code);
     call.cancel();
+  }
+
+  attempt(act: () => void): void {
+    if (this.closed) return;
+    try {
+      act();
+    } catch (error) {
+      this.stumble(error);
+    }
   }
 
   // The connection's own life.
@@ -182,6 +206,16 @@ export class Connection implements CallConnection {
     this.writer.goAway(MAX_STREAM_ID, ERROR.none);
     // By the time that this comes back the client has seen it.
     this.writer.frame(PING, 0, 0, LAST_CALLS);
+    this.flushSoon();
+    this.after(this.limits.keepaliveTimeoutMs, () => {
+      this.refuseMore();
+    });
+  }
+
+  private refuseMore(): void {
+    if (this.lastTaken !== MAX_STREAM_ID) return;
+    this.lastTaken = this.lastStream;
+    this.writer.goAway(this.lastTaken, ERROR.none);
     this.flushSoon();
   }
 
@@ -264,27 +298,46 @@ export class Connection implements CallConnection {
     this.writer.goAway(this.lastStream, code);
     this.flush();
     this.end();
-    this.socket.destroySoon();
+    const { socket } = this;
+    socket.destroySoon();
+    // It waits for a client to read what it has been sent.
+    const timer = setTimeout(() => socket.destroy(), this.limits.keepaliveTimeoutMs).unref();
+    socket.once('close', () => {
+      clearTimeout(timer);
+    });
   }
 
   private readonly flush = (): void => {
     this.flushing = false;
     const { socket, writer } = this;
     if (this.closed) return;
-    if (!writer.isEmpty) socket.write(writer.take());
-    if (socket.writableLength > MAX_UNSENT_BYTES) socket.pause();
-    if (this.lastTaken !== MAX_STREAM_ID && this.calls.size === 0) socket.end();
+    const wasFull = this.isCongested();
+    // The end has been written when the last call was answered: a client may still talk.
+    if (writer.length > 0 && !socket.writableEnded) socket.write(writer.take());
+    if (socket.writableLength > MAX_UNSENT_BYTES) {
+      this.congested = true;
+      socket.pause();
+    } else if (wasFull) this.decongest();
+    const isOver = this.lastTaken !== MAX_STREAM_ID && this.calls.size === 0;
+    if (!isOver || socket.writableEnded) return;
+    socket.end();
+    this.after(this.limits.keepaliveTimeoutMs, () => {
+      this.destroy();
+    });
   };
 
-  /** A frame that no well-behaved client sends often: beyond a rate this is an attack. */
-  private bear(): void {
-    this.patience--;
-    if (this.patience > 0) return;
-    const nowMs = performance.now();
-    const earned = ((nowMs - this.patienceMs) * RESETS_PER_SECOND) / 1000;
-    this.patienceMs = nowMs;
-    this.patience = Math.min(RESET_BURST, Math.floor(earned));
-    if (this.patience <= 0) throw new ConnectionError(ERROR.enhanceYourCalm);
+  /** Whatever its windows say, a client that does not read is sent no more data. */
+  private isCongested(): boolean {
+    return this.congested || this.writer.length > MAX_UNSENT_BYTES;
+  }
+
+  private decongest(): void {
+    this.congested = false;
+    this.windowsGrown = true;
+    this.attempt(() => {
+      this.sendWaiting();
+    });
+    this.socket.resume();
   }
 
   private drop(call: Call): void {
@@ -295,26 +348,35 @@ export class Connection implements CallConnection {
 
   private resetStream(stream: number, code: number): void {
     this.writer.reset(stream, code);
-    if (this.cutShort.size >= MAX_CUT_SHORT) this.cutShort.clear();
     this.cutShort.add(stream);
+    if (this.cutShort.size > MAX_CUT_SHORT) {
+      for (const oldest of this.cutShort) {
+        this.cutShort.delete(oldest);
+        break;
+      }
+    }
     this.flushSoon();
   }
 
   // What comes.
 
   private read(chunk: Buffer): void {
-    if (this.closed) return;
     this.reads++;
-    try {
+    this.attempt(() => {
       this.readFrames(chunk);
-    } catch (error) {
-      if (error instanceof ConnectionError) this.abort(error.code);
-      else if (error instanceof HpackError) this.abort(ERROR.compression);
-      else {
-        // A fault of ours: it shall cost no more than this connection.
-        this.observer.failed(error);
-        this.abort(ERROR.internal);
-      }
+      this.sendWaiting();
+      // Here, and not with each frame: some of what is borne happens where nothing may be thrown.
+      if (this.patience.isExhausted()) throw new ConnectionError(ERROR.enhanceYourCalm);
+    });
+  }
+
+  private stumble(error: unknown): void {
+    if (error instanceof ConnectionError) this.abort(error.code);
+    else if (error instanceof HpackError) this.abort(ERROR.compression);
+    else {
+      // A fault of ours: it shall cost no more than this connection.
+      this.observer.failed(error);
+      this.abort(ERROR.internal);
     }
   }
 
@@ -355,8 +417,11 @@ export class Connection implements CallConnection {
     }
     at += this.copyPartial(chunk, at, size);
     if (this.have < size) return at;
+    const { partial } = this;
+    // An idle connection shall hold no frame that it has read.
+    this.partial = NOTHING;
     this.have = 0;
-    this.readFrame(this.partial, 0, size);
+    this.readFrame(partial, 0, size);
     return at;
   }
 
@@ -420,7 +485,7 @@ export class Connection implements CallConnection {
       case PUSH_PROMISE:
         throw new ConnectionError(ERROR.protocol);
       default:
-        this.bear();
+        this.patience.bear();
     }
   }
 
@@ -430,7 +495,7 @@ export class Connection implements CallConnection {
     const padding = this.paddingOf(bytes, from, to, flags);
     const start = (flags & PADDED) === 0 ? from : from + 1;
     this.countReceived(size);
-    if (size === 0 && (flags & END_STREAM) === 0) this.bear();
+    if (size === 0 && (flags & END_STREAM) === 0) this.patience.bear();
     const call = this.calls.get(stream);
     if (call === undefined || call.remoteEnded) {
       this.refuseData(stream, flags, call);
@@ -446,7 +511,7 @@ export class Connection implements CallConnection {
     if (isLast) call.remoteEnded = true;
     if (to - padding > start) call.receive(bytes.subarray(start, to - padding));
     if (isLast) call.receiveEnd();
-    else if (call.isStreaming) this.widen(call);
+    else this.widen(call);
   }
 
   /** What comes on a stream that is not open (any more). */
@@ -455,9 +520,12 @@ export class Connection implements CallConnection {
       if ((flags & END_STREAM) !== 0) this.cutShort.delete(stream);
       return;
     }
-    this.bear();
-    if (call === undefined) this.resetStream(stream, ERROR.streamClosed);
-    else this.punish(call, ERROR.streamClosed);
+    if (call !== undefined) {
+      this.punish(call, ERROR.streamClosed);
+      return;
+    }
+    this.patience.bear();
+    this.resetStream(stream, ERROR.streamClosed);
   }
 
   private countReceived(size: number): void {
@@ -469,7 +537,7 @@ export class Connection implements CallConnection {
     this.flushSoon();
   }
 
-  /** A stream that lives long needs its window anew; that of one message never does. */
+  /** A message fits the window, but not with its padding, and a stream may be of many. */
   private widen(call: Call): void {
     if (call.receivedBytes < this.streamWindow / 2) return;
     this.writer.windowUpdate(call.id, call.receivedBytes);
@@ -504,21 +572,26 @@ export class Connection implements CallConnection {
     this.blockEndsStream = (flags & END_STREAM) !== 0;
     if ((flags & END_HEADERS) !== 0) this.readBlock(bytes, start, to - padding);
     else {
-      this.block = [];
+      this.block = NOTHING;
       this.blockBytes = 0;
       this.collectBlock(bytes, start, to - padding, false);
     }
   }
 
   private collectBlock(bytes: Buffer, from: number, to: number, isLast: boolean): void {
-    if (from === to) this.bear();
+    if (from === to) this.patience.bear();
+    const have = this.blockBytes;
     this.blockBytes += to - from;
     if (this.blockBytes > MAX_BLOCK_BYTES) throw new ConnectionError(ERROR.enhanceYourCalm);
-    this.block?.push(Buffer.from(bytes.subarray(from, to)));
-    if (!isLast) return;
-    const block = Buffer.concat(this.block ?? []);
-    this.block = undefined;
-    this.readBlock(block, 0, block.length);
+    let block = this.block ?? NOTHING;
+    if (this.blockBytes > block.length) {
+      const larger = Buffer.allocUnsafe(this.blockBytes * 2);
+      block.copy(larger, 0, 0, have);
+      block = larger;
+    }
+    bytes.copy(block, have, from, to);
+    this.block = isLast ? undefined : block;
+    if (isLast) this.readBlock(block, 0, this.blockBytes);
   }
 
   private readBlock(bytes: Buffer, from: number, to: number): void {
@@ -530,16 +603,19 @@ export class Connection implements CallConnection {
       return;
     }
     this.lastStream = stream;
-    // The client will try those elsewhere.
-    if (stream > this.lastTaken) return;
+    if (stream > this.lastTaken) {
+      // The client will try those elsewhere.
+      this.resetStream(stream, ERROR.refusedStream);
+      return;
+    }
     if (this.calls.size >= this.limits.maxConcurrentStreams) {
-      this.bear();
+      this.patience.bear();
       this.resetStream(stream, ERROR.refusedStream);
       return;
     }
     const head = this.headOf(fields);
     if (head === undefined) {
-      this.bear();
+      this.patience.bear();
       this.resetStream(stream, fields === undefined ? ERROR.enhanceYourCalm : ERROR.protocol);
       return;
     }
@@ -572,7 +648,6 @@ export class Connection implements CallConnection {
     }
     if (call.remoteEnded) throw new ConnectionError(ERROR.streamClosed);
     if (!isLast || fields === undefined || !areTrailers(fields)) {
-      this.bear();
       this.punish(call, ERROR.protocol);
       return;
     }
@@ -583,13 +658,13 @@ export class Connection implements CallConnection {
     if (stream === 0) throw new ConnectionError(ERROR.protocol);
     if (to - from !== 5) throw new ConnectionError(ERROR.frameSize);
     if (read31(bytes, from) === stream) throw new ConnectionError(ERROR.protocol);
-    this.bear();
+    this.patience.bear();
   }
 
   private readReset(size: number, stream: number): void {
     if (stream === 0 || stream > this.lastStream) throw new ConnectionError(ERROR.protocol);
     if (size !== 4) throw new ConnectionError(ERROR.frameSize);
-    this.bear();
+    this.patience.bear();
     this.cutShort.delete(stream);
     const call = this.calls.get(stream);
     if (call === undefined) return;
@@ -611,9 +686,15 @@ export class Connection implements CallConnection {
       return;
     }
     if (size % 6 !== 0) throw new ConnectionError(ERROR.frameSize);
-    this.bear();
+    this.patience.bear();
     for (let at = from; at < to; at += 6) {
       this.apply(((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0), read32(bytes, at + 2));
+    }
+    // Once, as one frame can say two thousand times how large windows are.
+    for (const call of this.calls.values()) {
+      if (this.peerWindow + call.credit - call.sentBytes > MAX_WINDOW) {
+        throw new ConnectionError(ERROR.flowControl);
+      }
     }
     this.writer.frame(SETTINGS, ACK, 0, NOTHING);
     this.flushSoon();
@@ -623,12 +704,7 @@ export class Connection implements CallConnection {
     if (setting === SETTING.initialWindowSize) {
       if (value > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
       this.peerWindow = value;
-      for (const call of this.calls.values()) {
-        if (value + call.credit - call.sentBytes > MAX_WINDOW) {
-          throw new ConnectionError(ERROR.flowControl);
-        }
-      }
-      this.sendWaiting();
+      this.windowsGrown = true;
     } else if (setting === SETTING.enablePush) {
       if (value > 1) throw new ConnectionError(ERROR.protocol);
     } else if (setting === SETTING.maxFrameSize) {
@@ -642,14 +718,10 @@ export class Connection implements CallConnection {
     if (to - from !== 8) throw new ConnectionError(ERROR.frameSize);
     const payload = bytes.subarray(from, to);
     if ((flags & ACK) === 0) {
-      this.bear();
+      this.patience.bear();
       this.writer.frame(PING, ACK, 0, payload);
       this.flushSoon();
-    } else if (this.leaving && payload.equals(LAST_CALLS)) {
-      this.lastTaken = this.lastStream;
-      this.writer.goAway(this.lastTaken, ERROR.none);
-      this.flushSoon();
-    }
+    } else if (this.leaving && payload.equals(LAST_CALLS)) this.refuseMore();
   }
 
   private readWindowUpdate(bytes: Buffer, from: number, to: number, stream: number): void {
@@ -660,7 +732,7 @@ export class Connection implements CallConnection {
       this.window += increment;
       if (increment === 0) throw new ConnectionError(ERROR.protocol);
       if (this.window > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
-      this.sendWaiting();
+      this.windowsGrown = true;
       return;
     }
     const call = this.calls.get(stream);
@@ -672,11 +744,16 @@ export class Connection implements CallConnection {
     else if (this.waiting.delete(call)) call.sendUnsent();
   }
 
+  /** At the end of what has come: a thousand calls may wait, and a chunk hold a thousand small windows. */
   private sendWaiting(): void {
+    if (!this.windowsGrown) return;
+    this.windowsGrown = false;
     if (this.waiting.size === 0) return;
-    const calls = [...this.waiting];
-    this.waiting.clear();
-    for (const call of calls) call.sendUnsent();
+    for (const call of [...this.waiting]) {
+      if (this.window <= 0 || this.isCongested()) return;
+      this.waiting.delete(call);
+      call.sendUnsent();
+    }
   }
 }
 

@@ -105,8 +105,9 @@ export class FrameWriter {
   private bytes = Buffer.allocUnsafeSlow(4096);
   private size = 0;
 
-  get isEmpty(): boolean {
-    return this.size === 0;
+  /** Of the frames since the last `take`, in bytes. */
+  get length(): number {
+    return this.size;
   }
 
   /** All frames since the last time. */

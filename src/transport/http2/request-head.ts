@@ -17,12 +17,13 @@ export interface RequestHead {
   /** Infinity without a `grpc-timeout`. */
   readonly patienceMs: number;
   /** Of messages that say that they are compressed. */
-  readonly encoding: string;
+  readonly encoding: Encoding;
   readonly refusal: Refusal | undefined;
 }
 
 /** Encodings of messages that are understood. */
 export const ENCODINGS = ['identity', 'deflate', 'gzip'] as const;
+type Encoding = (typeof ENCODINGS)[number];
 
 /** Headers that HTTP/2 has no use for, and forbids. */
 const FORBIDDEN = new Set([
@@ -69,7 +70,8 @@ export function parseHead(
     unary: methods.unary.get(path),
     streaming: methods.streaming.get(path),
     patienceMs: patienceMs ?? 0,
-    encoding,
+    // With any other the call is refused.
+    encoding: ENCODINGS.find((known) => known === encoding) ?? 'identity',
     refusal: refusalOf(method, path, contentType, encoding, patienceMs, methods),
   };
 }
