@@ -16,95 +16,73 @@ const ALPHA = 0.7213475204444817;
 const MAX_SPARSE = 1000;
 
 const SEED = 0xadc83b19;
-/** The multiplier of MurmurHash64A, 0xc6a4a7935bd1e995, in halves. */
-const M_LOW = 0x5bd1e995;
+/** The multiplier of MurmurHash64A, 0xc6a4a7935bd1e995: its upper half, its lower one, and the halves of that. */
 const M_HIGH = 0xc6a4a793 | 0;
+const M_LOW = 0x5bd1e995;
+const M_LOW_HIGH = 0x5bd1;
+const M_LOW_LOW = 0xe995;
 
-// The 64-bit state of the hash, in halves; module variables, as an object a call would cost more.
+// The hash of the last text, in halves; module variables, as an object a call would cost more.
 let low = 0;
 let high = 0;
 
-/** The upper half of the product of two unsigned 32-bit numbers. */
-function multiplyHigh(a: number, b: number): number {
-  const aLow = a & 0xffff;
-  const aHigh = a >>> 16;
-  const bLow = b & 0xffff;
-  const bHigh = b >>> 16;
-  const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
-  const carried = (middle % 0x10000) + aLow * bHigh;
-  return (aHigh * bHigh + Math.floor(middle / 0x10000) + Math.floor(carried / 0x10000)) | 0;
+/** The upper half of the 64 bits of an unsigned 32-bit number times M_LOW. */
+function upper(value: number): number {
+  const valueLow = value & 0xffff;
+  const valueHigh = value >>> 16;
+  const middle = (Math.imul(valueHigh, M_LOW_LOW) + (Math.imul(valueLow, M_LOW_LOW) >>> 16)) >>> 0;
+  const carried = ((middle & 0xffff) + Math.imul(valueLow, M_LOW_HIGH)) >>> 0;
+  return (Math.imul(valueHigh, M_LOW_HIGH) + (middle >>> 16) + (carried >>> 16)) | 0;
 }
 
-/** state *= M, modulo 2^64. */
-function multiply(): void {
-  const carry = multiplyHigh(low, M_LOW);
-  high = (carry + Math.imul(low, M_HIGH) + Math.imul(high, M_LOW)) | 0;
-  low = Math.imul(low, M_LOW);
+/** The upper half of (b, a) × M modulo 2^64, where a is the lower one; that of the product is a × M_LOW. */
+function times(a: number, b: number): number {
+  return (upper(a) + Math.imul(a, M_HIGH) + Math.imul(b, M_LOW)) | 0;
 }
 
-/** Hashes `length` bytes that `at` yields; the result is left in `low` and `high`. */
-function murmur(bytes: { readonly [index: number]: number }, length: number): void {
-  low = length;
-  high = 0;
-  multiply();
-  low ^= SEED;
-  const whole = length - (length % 8);
-  for (let i = 0; i < whole; i += 8) {
-    const hashLow = low;
-    const hashHigh = high;
-    low = word(bytes, i);
-    high = word(bytes, i + 4);
-    multiply();
-    low ^= high >>> 15;
-    multiply();
-    low ^= hashLow;
-    high ^= hashHigh;
-    multiply();
+/** The state is in variables of its own, and not in those of the module, so that it stays in registers. */
+function murmur(length: number): void {
+  const whole = length >> 3;
+  bytes.fill(0, length, (whole + 1) << 3);
+  let a = length;
+  let b = times(a, 0);
+  a = Math.imul(a, M_LOW) ^ SEED;
+  for (let i = 0; i < whole; i++) {
+    let wordA = words[2 * i] ?? 0;
+    let wordB = words[2 * i + 1] ?? 0;
+    wordB = times(wordA, wordB);
+    wordA = Math.imul(wordA, M_LOW);
+    wordA ^= wordB >>> 15;
+    wordB = times(wordA, wordB) ^ b;
+    wordA = Math.imul(wordA, M_LOW) ^ a;
+    b = times(wordA, wordB);
+    a = Math.imul(wordA, M_LOW);
   }
-  if (whole < length) {
-    for (let i = whole; i < length; i++) {
-      const shift = (i - whole) * 8;
-      if (shift < 32) low ^= (bytes[i] ?? 0) << shift;
-      else high ^= (bytes[i] ?? 0) << (shift - 32);
-    }
-    multiply();
+  if (length % 8 > 0) {
+    a ^= words[2 * whole] ?? 0;
+    b ^= words[2 * whole + 1] ?? 0;
+    b = times(a, b);
+    a = Math.imul(a, M_LOW);
   }
-  low ^= high >>> 15;
-  multiply();
-  low ^= high >>> 15;
+  a ^= b >>> 15;
+  b = times(a, b);
+  a = Math.imul(a, M_LOW);
+  low = a ^ (b >>> 15);
+  high = b;
 }
 
-function word(bytes: { readonly [index: number]: number }, at: number): number {
-  return (
-    (bytes[at] ?? 0) |
-    ((bytes[at + 1] ?? 0) << 8) |
-    ((bytes[at + 2] ?? 0) << 16) |
-    ((bytes[at + 3] ?? 0) << 24)
-  );
-}
-
-const scratch = new Uint8Array(1024);
+/** The text as UTF-8, and as the little-endian words of it that Redis reads. */
+let bytes = Buffer.alloc(1024);
+let words = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
 
 function hash(text: string): void {
-  const length = text.length;
-  if (length > scratch.length) {
-    murmurOfUtf8(text);
-    return;
+  // No UTF-16 unit takes more than three bytes; and the last word may have to be filled up.
+  const most = text.length * 3 + 8;
+  if (most > bytes.length) {
+    bytes = Buffer.alloc(Math.ceil(most / 8) * 8);
+    words = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   }
-  for (let i = 0; i < length; i++) {
-    const code = text.charCodeAt(i);
-    if (code > 127) {
-      murmurOfUtf8(text);
-      return;
-    }
-    scratch[i] = code;
-  }
-  murmur(scratch, length);
-}
-
-function murmurOfUtf8(text: string): void {
-  const bytes = Buffer.from(text);
-  murmur(bytes, bytes.length);
+  murmur(bytes.write(text));
 }
 
 /** Which register a text belongs to, and its rank there, 1 to 51. */
