@@ -115,24 +115,27 @@ function plan(
 ): Plan[] {
   const known = snapshot.domains.has(request.domain);
   let replaced: Set<string> | undefined;
-  const plans: Plan[] = [];
+  // With the room that it needs: an empty list that grows takes room for 17.
+  const plans = new Array<Plan>(request.descriptors.length);
+  let count = 0;
   for (const descriptor of request.descriptors) {
     const rule = known ? snapshot.match(request.domain, descriptor.entries) : undefined;
     const override = known ? descriptor.override : undefined;
     if (override !== undefined) {
       const limits = [overrideLimit(override, rule?.limits[0], defaultOnStoreError)];
-      plans.push({ descriptor, rule, limits, unlimited: false, overridden: true });
+      plans[count++] = { descriptor, rule, limits, unlimited: false, overridden: true };
       continue;
     }
     const limits = rule?.limits ?? NO_LIMITS;
     const unlimited = rule?.unlimited ?? false;
     if (request.candidates === true && limits.length === 0 && !unlimited) continue;
-    plans.push({ descriptor, rule, limits, unlimited, overridden: false });
+    plans[count++] = { descriptor, rule, limits, unlimited, overridden: false };
     if (rule !== undefined && rule.replaces.length > 0) {
       replaced ??= new Set();
       for (const name of rule.replaces) replaced.add(name);
     }
   }
+  plans.length = count;
   return replaced === undefined ? plans : withoutReplaced(plans, replaced);
 }
 
@@ -179,8 +182,14 @@ function toCharges(
   plans: readonly Plan[],
   options: LimiterOptions,
 ): Charge[] {
-  const quotaMayFail = !plans.some((planned) => isQuotaWithRoom(planned, options.quotaMode));
-  const charges: Charge[] = [];
+  let quotaMayFail = true;
+  let count = 0;
+  for (const planned of plans) {
+    count += planned.limits.length;
+    if (isQuotaWithRoom(planned, options.quotaMode)) quotaMayFail = false;
+  }
+  const charges = new Array<Charge>(count);
+  let next = 0;
   for (const { descriptor, rule, limits, overridden } of plans) {
     if (limits.length === 0) continue;
     let role = roleOf(rule, overridden, options);
@@ -190,7 +199,7 @@ function toCharges(
     for (const limit of limits) {
       const key = options.keys.build(limit, request.domain, descriptor.entries, rule, overridden);
       const mode = modeOf(request, descriptor, hits, limit, options.stopIncrement);
-      charges.push({ limit, key, hits, role, mode });
+      charges[next++] = { limit, key, hits, role, mode };
     }
   }
   return charges;
@@ -255,14 +264,14 @@ function toResults(
   localLimit: (limit: Limit) => Limit,
 ): LimitDecision[] {
   const { charges, outcomes } = answered;
-  const results: LimitDecision[] = [];
+  const results = new Array<LimitDecision>(charges.length);
   let local: { readonly place: number; readonly charge: Charge }[] | undefined;
   for (let i = 0; i < charges.length; i++) {
     const charge = charges[i];
     if (charge === undefined) continue;
     const outcome = outcomes[i];
     if (outcome !== undefined) {
-      results.push({ charge, source: 'store', outcome });
+      results[i] = { charge, source: 'store', outcome };
       continue;
     }
     const source: Source = isCertainRefusal(charge) ? 'deny' : charge.limit.onStoreError;
@@ -270,7 +279,7 @@ function toResults(
       local ??= [];
       local.push({ place: i, charge: { ...charge, limit: localLimit(charge.limit) } });
     }
-    results.push({ charge, source, outcome: source === 'deny' ? POLICY_DENY : POLICY_ALLOW });
+    results[i] = { charge, source, outcome: source === 'deny' ? POLICY_DENY : POLICY_ALLOW };
   }
   if (local !== undefined) decideLocally(local, results, fallback);
   if (answered.takeBack !== undefined && answered.failure !== undefined && isRefused(results)) {
@@ -364,8 +373,11 @@ function fold(
 ): Decision {
   let next = 0;
   let degraded = false;
-  const descriptors: DescriptorDecision[] = [];
-  for (const { descriptor, rule, limits, unlimited, overridden } of plans) {
+  const descriptors = new Array<DescriptorDecision>(plans.length);
+  for (let i = 0; i < plans.length; i++) {
+    const planned = plans[i];
+    if (planned === undefined) continue;
+    const { descriptor, rule, limits, unlimited, overridden } = planned;
     const own = limits.length === 0 ? [] : results.slice(next, next + limits.length);
     next += limits.length;
     let overLimit = false;
@@ -373,7 +385,7 @@ function fold(
       if (source !== 'store') degraded = true;
       if (!outcome.fits && (overridden || rule?.shadow !== true)) overLimit = true;
     }
-    descriptors.push({ descriptor, rule, unlimited, limits: own, overLimit });
+    descriptors[i] = { descriptor, rule, unlimited, limits: own, overLimit };
   }
   return {
     request,

@@ -255,7 +255,9 @@ function isCounted(rule: Rule): boolean {
 }
 
 function byValue(rule: Rule): boolean {
-  return rule.detailedMetric || rule.chain.some((node) => node.valueToMetric);
+  if (rule.detailedMetric) return true;
+  for (const node of rule.chain) if (node.valueToMetric) return true;
+  return false;
 }
 
 /** `org=a.job=b`: the real values of the levels that ask for it, secrets as digests. */

@@ -31,6 +31,8 @@ export interface StoreOutcome extends Outcome {
   readonly mark?: number;
 }
 
+const NOBODY: readonly SettleWatcher[] = [];
+
 /**
  * One request on its way through the store: its charges, and what becomes of them. The store fills
  * `outcomes` and calls `settle` as soon as nothing more will come for this request.
@@ -55,6 +57,7 @@ export class StoreRequest {
   /** Called when a store answers what its deadline has settled before; `outcomes` is filled then. */
   late: (() => void) | undefined;
   private watcher: SettleWatcher | undefined;
+  private earlier: readonly SettleWatcher[] = NOBODY;
 
   /** `deadlineMs` is on the clock of `performance.now()`. `done` is called once, in any turn. */
   constructor(
@@ -67,16 +70,8 @@ export class StoreRequest {
 
   /** A decorator that passes the request on asks to see it settled: the last to ask is told first. */
   watch(watcher: SettleWatcher): void {
-    const earlier = this.watcher;
-    this.watcher =
-      earlier === undefined
-        ? watcher
-        : {
-            settled: (request) => {
-              watcher.settled(request);
-              earlier.settled(request);
-            },
-          };
+    if (this.watcher !== undefined) this.earlier = [this.watcher, ...this.earlier];
+    this.watcher = watcher;
   }
 
   /** Ends the wait; a second call does nothing, and what a store fills in later is not looked at. */
@@ -87,6 +82,7 @@ export class StoreRequest {
     }
     this.settled = true;
     this.watcher?.settled(this);
+    for (const watcher of this.earlier) watcher.settled(this);
     this.done(this);
   }
 

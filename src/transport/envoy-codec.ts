@@ -95,7 +95,7 @@ export function decodeRequest(bytes: Buffer, bounds: RequestBounds): EnvoyReques
   const reader = new Reader(bytes);
   let domain = '';
   let hitsAddend = 0;
-  const descriptors: Descriptor[] = [];
+  let descriptors: Descriptor[] = [];
   while (reader.more()) {
     const tag = reader.tag();
     if (tag === ((1 << 3) | BYTES)) domain = reader.string(bounds.maxValueBytes, 'domain');
@@ -107,7 +107,7 @@ export function decodeRequest(bytes: Buffer, bounds: RequestBounds): EnvoyReques
         );
       }
       const outer = enter(reader);
-      descriptors.push(decodeDescriptor(reader, bounds));
+      descriptors = append(descriptors, decodeDescriptor(reader, bounds));
       reader.end = outer;
     } else if (tag === ((3 << 3) | VARINT)) hitsAddend = reader.uint32();
     else skip(reader, tag);
@@ -116,7 +116,7 @@ export function decodeRequest(bytes: Buffer, bounds: RequestBounds): EnvoyReques
 }
 
 function decodeDescriptor(reader: Reader, bounds: RequestBounds): Descriptor {
-  const entries: Entry[] = [];
+  let entries: Entry[] = [];
   let override: WireOverride | undefined;
   let hits: number | undefined;
   let giveBack = false;
@@ -130,7 +130,7 @@ function decodeDescriptor(reader: Reader, bounds: RequestBounds): Descriptor {
         );
       }
       const outer = enter(reader);
-      entries.push(decodeEntry(reader, bounds));
+      entries = append(entries, decodeEntry(reader, bounds));
       reader.end = outer;
     } else if (tag === ((2 << 3) | BYTES)) {
       const outer = enter(reader);
@@ -144,6 +144,15 @@ function decodeDescriptor(reader: Reader, bounds: RequestBounds): Descriptor {
     else skip(reader, tag);
   }
   return { entries, override: override && toOverride(override), hits, giveBack };
+}
+
+/** To an empty list `push` gives room for 17; most have one item or two. */
+function append<Item>(list: Item[], item: Item): Item[] {
+  const first = list[0];
+  if (first === undefined) return [item];
+  if (list.length === 1) return [first, item];
+  list.push(item);
+  return list;
 }
 
 function decodeEntry(reader: Reader, bounds: RequestBounds): Entry {
