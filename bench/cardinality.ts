@@ -4,10 +4,10 @@
  * keys are off by more than 3 %. Waits for a minute to begin, as active keys are those of two clock minutes.
  * `npm run build && npx tsx bench/cardinality.ts [values]`
  */
-import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
 import { RedisServer } from '../test/support/redis-server.js';
 import { startWeir } from '../test/support/weir-process.js';
 import { Caller } from './caller.js';
+import { encodeRequest, type Entries } from './wire.js';
 
 const values = Number(process.argv[2] ?? 1_000_000);
 const RULES = 50;
@@ -21,19 +21,9 @@ const yaml = `domain: bench\ndescriptors:\n${Array.from(
   (_, rule) => `  - key: k${rule}\n    rate_limit: { unit: hour, requests_per_unit: 1 }\n`,
 ).join('')}`;
 
-const service = loadSync('envoy/service/ratelimit/v3/rls.proto', { includeDirs: ['proto'] })[
-  'envoy.service.ratelimit.v3.RateLimitService'
-] as ServiceDefinition; // by its name in rls.proto
-
 function encode(first: number): Buffer {
-  const descriptors = Array.from({ length: PER_REQUEST }, (_, i) => ({
-    entries: [{ key: `k${(first + i) % RULES}`, value: `value-${first + i}` }],
-  }));
-  const body = service['ShouldRateLimit']?.requestSerialize({ domain: 'bench', descriptors });
-  if (body === undefined) throw new Error('rls.proto has no ShouldRateLimit');
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(body.length, 1);
-  return Buffer.concat([head, body]);
+  const entries = (i: number): Entries => [[`k${i % RULES}`, `value-${i}`]];
+  return encodeRequest(...Array.from({ length: PER_REQUEST }, (_, i) => entries(first + i)));
 }
 
 interface Scrape {

@@ -6,9 +6,10 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startWeir } from '../test/support/weir-process.js';
-import { Caller, decodeStatus, encodeRequest, openLoop } from './caller.js';
+import { Caller, openLoop } from './caller.js';
 import { FaultyRedis } from './faulty-redis.js';
 import type { Fault } from './faulty-redis.js';
+import { decodeStatus, encodeOne } from './wire.js';
 
 const perSecond = Number(process.argv[2] ?? 2000);
 const only = process.argv[3] ?? '';
@@ -99,7 +100,7 @@ async function measure(fault: Fault, number: number): Promise<Row> {
     const user = `f${number}u${Math.floor(sent++ / POLICIES.length) % USERS}`;
     const id = `${policy} ${user}`;
     const stalledBefore = stalledMs;
-    caller.ask(encodeRequest(`/${policy}`, user), (verdict, tookMs, message) => {
+    caller.ask(encodeOne(`/${policy}`, user), (verdict, tookMs, message) => {
       const nowMs = performance.now();
       const waitedMs = Math.max(0, tookMs - (stalledMs - stalledBefore));
       row.calls++;
@@ -146,7 +147,7 @@ async function measure(fault: Fault, number: number): Promise<Row> {
 async function remaining(policy: Policy, user: string): Promise<number> {
   for (;;) {
     const status = await new Promise<{ byStore: boolean; remaining: number }>((resolve) => {
-      caller.ask(encodeRequest(`/${policy}`, user, 0), (_verdict, _ms, message) => {
+      caller.ask(encodeOne(`/${policy}`, user, 0), (_verdict, _ms, message) => {
         resolve(decodeStatus(message));
       });
     });

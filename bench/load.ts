@@ -4,18 +4,8 @@
  * it was due, so that a server that stands still cannot hide it). Prints one line of JSON.
  * `node --import tsx bench/load.ts '{"port":8081,"keys":"zipf","seconds":5}'`
  */
-import { connect, type Socket } from 'node:net';
-import {
-  callData,
-  callHeaders,
-  encodeTwo,
-  FLAG,
-  FRAME,
-  frame,
-  FrameReader,
-  preface,
-  windowUpdate,
-} from './wire.js';
+import { Connection } from './connection.js';
+import { encodeTwo } from './wire.js';
 
 export interface LoadOptions {
   readonly port: number;
@@ -45,7 +35,6 @@ export interface LoadResult {
 }
 
 const USERS = 100_000;
-const RENEW_WINDOW_AT = 1 << 28;
 const BUCKETS_PER_MS = 100;
 const MOST_MS = 2000;
 
@@ -121,116 +110,30 @@ class Record {
   }
 }
 
-/** One connection with its calls. Ends the process when the server does not keep to the protocol. */
-class Connection {
-  readonly socket: Socket;
-  private readonly reader = new FrameReader();
-  private readonly dueMs = new Map<number, number>();
-  private readonly codes = new Map<number, number>();
-  private readonly headers: Buffer;
-  private out: Buffer[] = [];
-  private stream = 1;
-  private window = 65_535;
-  private held = 0;
-  private received = 0;
-
-  constructor(
-    options: LoadOptions,
-    private readonly message: () => Buffer,
-    private readonly record: Record,
-    private readonly closedLoop: boolean,
-  ) {
-    this.headers = callHeaders(`127.0.0.1:${options.port}`);
-    this.socket = connect({ host: '127.0.0.1', port: options.port, noDelay: true });
-    this.socket.on('connect', () => {
-      this.socket.write(preface());
-      for (let i = 0; closedLoop && i < (options.streams ?? 32); i++) this.send();
-      this.flush();
-    });
-    this.socket.on('data', (bytes) => {
-      this.reader.read(bytes, (type, flags, stream, payload) => {
-        this.meet(type, flags, stream, payload);
-      });
-      this.flush();
-    });
-    const broken = (reason: string): void => {
-      if (!this.socket.destroyed) console.error(`the connection broke: ${reason}`);
-      process.exit(1);
-    };
-    this.socket.on('error', (error) => {
-      broken(error.message);
-    });
-    this.socket.on('end', () => {
-      broken('closed by the server');
-    });
-  }
-
-  /** Puts a call into the next write. Where the window is full it waits for room. */
-  send(dueMs = performance.now()): void {
-    const message = this.message();
-    if (this.window < message.length + 5) {
-      this.held++;
-      return;
-    }
-    this.window -= message.length + 5;
-    const stream = this.stream;
-    this.stream += 2;
-    const headers = Buffer.from(this.headers);
-    headers.writeUInt32BE(stream, 5);
-    this.out.push(headers, callData(stream, message));
-    this.dueMs.set(stream, dueMs);
-  }
-
-  flush(): void {
-    if (this.out.length === 0) return;
-    this.socket.write(Buffer.concat(this.out));
-    this.out = [];
-  }
-
-  private meet(type: number, flags: number, stream: number, payload: Buffer): void {
-    if (type === FRAME.data) this.readAnswer(stream, payload);
-    else if (type === FRAME.settings && (flags & FLAG.ack) === 0) {
-      this.out.push(frame(FRAME.settings, FLAG.ack, 0, Buffer.alloc(0)));
-    } else if (type === FRAME.ping && (flags & FLAG.ack) === 0) {
-      this.out.push(frame(FRAME.ping, FLAG.ack, 0, payload));
-    } else if (type === FRAME.window && stream === 0) {
-      this.window += payload.readUInt32BE(0);
-      for (; this.held > 0 && this.window > 1024; this.held--) this.send();
-    }
-    const ends = (type === FRAME.data || type === FRAME.headers) && (flags & FLAG.endStream) !== 0;
-    if (ends || type === FRAME.reset) this.end(stream);
-  }
-
-  private readAnswer(stream: number, payload: Buffer): void {
-    this.received += payload.length;
-    if (this.received > RENEW_WINDOW_AT) {
-      this.out.push(windowUpdate(this.received));
-      this.received = 0;
-    }
-    // The message's first field is the overall code: 08 01 or 08 02, behind five bytes of gRPC.
-    if (payload[5] === 8) this.codes.set(stream, payload[6] ?? 0);
-  }
-
-  private end(stream: number): void {
-    const dueMs = this.dueMs.get(stream);
-    if (dueMs === undefined) return;
-    this.record.note(performance.now() - dueMs, this.codes.get(stream) ?? 0);
-    this.dueMs.delete(stream);
-    this.codes.delete(stream);
-    if (this.closedLoop) this.send();
-  }
-}
-
 const options = JSON.parse(process.argv[2] ?? '{}') as LoadOptions; // written by who starts this
-const { seconds, warmupSeconds = 0, connections = 8, rate, endpoint = '/v1/messages' } = options;
+const { seconds, warmupSeconds = 0, connections = 8, streams = 32 } = options;
+const { rate, endpoint = '/v1/messages' } = options;
 const record = new Record();
 const draw = drawer(options.keys);
-const message = (): Buffer => encodeTwo(endpoint, `u${draw()}`);
-const open = Array.from(
-  { length: connections },
-  () => new Connection(options, message, record, rate === undefined),
+const open = await Promise.all(
+  Array.from({ length: connections }, () => Connection.open(options.port)),
 );
-if (rate !== undefined) {
+
+function send(connection: Connection | undefined, dueMs: number, next?: () => void): void {
+  connection?.send(encodeTwo(endpoint, `u${draw()}`), (code) => {
+    record.note(performance.now() - dueMs, code);
+    next?.();
+  });
+}
+
+if (rate === undefined) {
+  for (const connection of open) {
+    const again = (): void => {
+      send(connection, performance.now(), again);
+    };
+    for (let i = 0; i < streams; i++) again();
+  }
+} else {
   const startMs = performance.now() + 200;
   let sent = 0;
   setInterval(() => {
@@ -238,9 +141,8 @@ if (rate !== undefined) {
     for (;;) {
       const dueMs = startMs + (sent * 1000) / rate;
       if (dueMs > nowMs) break;
-      open[sent++ % connections]?.send(dueMs);
+      send(open[sent++ % connections], dueMs);
     }
-    for (const connection of open) connection.flush();
   }, 1);
 }
 setTimeout(() => {

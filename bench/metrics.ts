@@ -21,7 +21,8 @@ import { createStorage } from '../src/storage.js';
 import { CounterKeys } from '../src/store/keys.js';
 import { GrpcServer } from '../src/transport/grpc.js';
 import { RedisServer } from '../test/support/redis-server.js';
-import { Caller, closedLoop, encodeRequest, Tally } from './caller.js';
+import { Caller, closedLoop, Tally } from './caller.js';
+import { encodeOne } from './wire.js';
 
 const RULES = `
 domain: bench
@@ -166,7 +167,7 @@ async function run(
   });
   const { port } = await told(child);
   const caller = await Caller.open(port ?? 0, 4);
-  const requests = Array.from({ length: USERS }, (_, i) => encodeRequest('/pay', String(i)));
+  const requests = Array.from({ length: USERS }, (_, i) => encodeOne('/pay', String(i)));
   const send = (tally: Tally) => (done: () => void) => {
     const request = requests[Math.floor(Math.random() * USERS)] ?? Buffer.alloc(0);
     caller.ask(request, (verdict, ms) => {

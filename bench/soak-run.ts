@@ -5,8 +5,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startWeir } from '../test/support/weir-process.js';
 import type { WeirProcess } from '../test/support/weir-process.js';
-import { Caller, encodeRequest, openLoop } from './caller.js';
+import { Caller, openLoop } from './caller.js';
 import { FaultyRedis } from './faulty-redis.js';
+import { encodeOne } from './wire.js';
 
 export interface SoakOptions {
   readonly seed: number;
@@ -60,7 +61,7 @@ export async function soak(options: SoakOptions): Promise<string[]> {
     if (endpoint === undefined) return;
     const wave = Math.floor(performance.now() / USER_MS);
     const user = `w${wave}u${Math.floor(random() * USERS_AT_ONCE)}`;
-    caller.ask(encodeRequest(endpoint.path, user), (verdict) => {
+    caller.ask(encodeOne(endpoint.path, user), (verdict) => {
       counts[verdict]++;
       if (verdict === 'ok' && endpoint.policy !== 'allow') {
         const id = `${endpoint.policy} ${endpoint.path} ${user}`;

@@ -31,20 +31,68 @@ function field(number: number, ...parts: readonly Buffer[]): Buffer {
   return Buffer.concat([varint(number * 8 + 2), varint(body.length), body]);
 }
 
-function descriptor(...entries: readonly (readonly [string, string])[]): Buffer {
-  const parts = entries.map(([key, value]) =>
+function encodeEntries(entries: Entries): Buffer[] {
+  return entries.map(([key, value]) =>
     field(1, field(1, Buffer.from(key)), field(2, Buffer.from(value))),
   );
-  return field(2, ...parts);
 }
 
-/** A RateLimitRequest of the domain `bench` with two descriptors: (endpoint) and (endpoint, user). */
+/** A descriptor's entries: keys and values. */
+export type Entries = readonly (readonly [string, string])[];
+
+/** A RateLimitRequest of the domain `bench`. */
+export function encodeRequest(...descriptors: readonly Entries[]): Buffer {
+  const parts = descriptors.map((entries) => field(2, ...encodeEntries(entries)));
+  return Buffer.concat([field(1, Buffer.from('bench')), ...parts]);
+}
+
+/** With two descriptors: (endpoint) and (endpoint, user). */
 export function encodeTwo(endpoint: string, user: string): Buffer {
-  return Buffer.concat([
-    field(1, Buffer.from('bench')),
-    descriptor(['endpoint', endpoint]),
-    descriptor(['endpoint', endpoint], ['user', user]),
+  const byEndpoint = ['endpoint', endpoint] as const;
+  return encodeRequest([byEndpoint], [byEndpoint, ['user', user]]);
+}
+
+/**
+ * A RateLimitRequest of the domain `bench` with one descriptor, (endpoint, user), and `hits` of its own, if
+ * given; at most 127.
+ */
+export function encodeOne(endpoint: string, user: string, hits?: number): Buffer {
+  const entries = encodeEntries([
+    ['endpoint', endpoint],
+    ['user', user],
   ]);
+  const own = hits === undefined ? [] : [field(3, Buffer.from([8, hits]))];
+  return Buffer.concat([field(1, Buffer.from('bench')), field(2, ...entries, ...own)]);
+}
+
+/** What a RateLimitResponse says of its first descriptor: who decided, and what is left. */
+export function decodeStatus(message: Buffer): { byStore: boolean; remaining: number } {
+  const status = fieldOf(message, 2);
+  if (!(status instanceof Buffer)) return { byStore: false, remaining: 0 };
+  // Only a decision of the store tells its limit.
+  return { byStore: fieldOf(status, 2) !== undefined, remaining: Number(fieldOf(status, 3) ?? 0) };
+}
+
+/** The first field of that number, as far as there are varints and bytes only. */
+function fieldOf(message: Buffer, wanted: number): number | Buffer | undefined {
+  let at = 0;
+  const varintHere = (): number => {
+    let value = 0;
+    for (let unit = 1; ; unit *= 128) {
+      const byte = message[at++] ?? 0;
+      value += (byte & 127) * unit;
+      if (byte < 128) return value;
+    }
+  };
+  while (at < message.length) {
+    const tag = varintHere();
+    const value = varintHere();
+    if ((tag & 7) === 0 && tag >>> 3 === wanted) return value;
+    if ((tag & 7) === 0) continue;
+    if (tag >>> 3 === wanted) return message.subarray(at, at + value);
+    at += value;
+  }
+  return undefined;
 }
 
 /** One frame. `payload` is at most what every peer takes, 16 KiB. */
@@ -89,7 +137,7 @@ function indexed(index: number): Buffer {
 }
 
 /** The headers of every call, for stream 0: write the stream's number at byte 5. */
-export function callHeaders(authority: string): Buffer {
+export function callHeaders(authority: string, timeoutMs?: number): Buffer {
   const path = '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit';
   const block = Buffer.concat([
     Buffer.from([0x83, 0x86]), // :method POST, :scheme http
@@ -97,6 +145,7 @@ export function callHeaders(authority: string): Buffer {
     literal(1, authority),
     literal(31, 'application/grpc'),
     literal('te', 'trailers'),
+    ...(timeoutMs === undefined ? [] : [literal('grpc-timeout', `${timeoutMs}m`)]),
   ]);
   return frame(FRAME.headers, FLAG.endHeaders, 0, block);
 }
