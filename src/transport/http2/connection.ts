@@ -104,7 +104,8 @@ export class Connection implements CallConnection {
   private lastTaken = MAX_STREAM_ID;
   private peerWindow = DEFAULT_WINDOW;
   private window = DEFAULT_WINDOW;
-  private receiveWindow = DEFAULT_WINDOW;
+  /** What has come since the client heard of a new window. */
+  private receivedBytes = 0;
   /** What the header lists say that the decoder remembers. */
   private readonly heads = new WeakMap<readonly HeaderField[], RequestHead>();
 
@@ -230,7 +231,6 @@ export class Connection implements CallConnection {
       [SETTING.maxHeaderListSize, MAX_HEADER_LIST_BYTES],
     ]);
     this.writer.windowUpdate(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
-    this.receiveWindow = CONNECTION_WINDOW;
     this.flushSoon();
   }
 
@@ -501,17 +501,12 @@ export class Connection implements CallConnection {
       this.refuseData(stream, flags, call);
       return;
     }
-    call.receivedBytes += size;
-    if (call.receivedBytes > this.streamWindow) {
-      this.punish(call, ERROR.flowControl);
-      return;
-    }
     const isLast = (flags & END_STREAM) !== 0;
     // Before its message is delivered, so that an answer knows that nothing more comes.
     if (isLast) call.remoteEnded = true;
     if (to - padding > start) call.receive(bytes.subarray(start, to - padding));
     if (isLast) call.receiveEnd();
-    else this.widen(call);
+    else this.widen(call, size);
   }
 
   /** What comes on a stream that is not open (any more). */
@@ -528,17 +523,18 @@ export class Connection implements CallConnection {
     this.resetStream(stream, ERROR.streamClosed);
   }
 
-  private countReceived(size: number): void {
-    this.receiveWindow -= size;
-    if (this.receiveWindow < 0) throw new ConnectionError(ERROR.flowControl);
-    if (this.receiveWindow > CONNECTION_WINDOW / 2) return;
-    this.writer.windowUpdate(0, CONNECTION_WINDOW - this.receiveWindow);
-    this.receiveWindow = CONNECTION_WINDOW;
+  /** Windows are given anew at half of them, always: no client comes to their end. */
+  private countReceived(bytes: number): void {
+    this.receivedBytes += bytes;
+    if (this.receivedBytes < CONNECTION_WINDOW / 2) return;
+    this.writer.windowUpdate(0, this.receivedBytes);
+    this.receivedBytes = 0;
     this.flushSoon();
   }
 
   /** A message fits the window, but not with its padding, and a stream may be of many. */
-  private widen(call: Call): void {
+  private widen(call: Call, bytes: number): void {
+    call.receivedBytes += bytes;
     if (call.receivedBytes < this.streamWindow / 2) return;
     this.writer.windowUpdate(call.id, call.receivedBytes);
     call.receivedBytes = 0;
