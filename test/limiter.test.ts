@@ -37,14 +37,18 @@ interface Bench {
   decideRequest(request: DecisionRequest): Decision;
 }
 
-function bench(rules: string, options: Partial<LimiterOptions> = {}): Bench {
+function snapshotOf(rules: string): Snapshot {
   const text = `domain: shop\ndescriptors:\n${rules}`;
-  const { snapshot } = loadConfig([{ name: 'shop.yaml', text }], {
+  return loadConfig([{ name: 'shop.yaml', text }], {
     mergeDomains: false,
     defaultOnStoreError: 'allow',
     generation: 1,
     nowMs: 0,
-  });
+  }).snapshot;
+}
+
+function bench(rules: string, options: Partial<LimiterOptions> = {}): Bench {
+  const snapshot = snapshotOf(rules);
   const nowUs = (): number => NOW_US;
   const observer = new CountingObserver();
   const store = new MemoryStore({ nowUs, observer });
@@ -114,6 +118,52 @@ describe('limiter', () => {
     const b = bench('  - {key: free, rate_limit: {unlimited: true}}\n');
     expect(view(b.decide('free=x', 'nope=x'))).to.equal('allowed: unlimited, -');
     expect(b.asked).to.have.length(0);
+  });
+
+  it('limits the rest of a request that is unlimited in part', () => {
+    const b = bench('  - {key: free, rate_limit: {unlimited: true}}\n' + USER_2);
+    expect(Array.from({ length: 3 }, () => view(b.decide('free=x', 'user=a')))).to.deep.equal([
+      'allowed: unlimited, OK 1',
+      'allowed: unlimited, OK 0',
+      'refused: unlimited, OVER 0',
+    ]);
+  });
+
+  it('answers by one snapshot throughout, though another comes while the store is asked', () => {
+    const limits = (user: number, ip: number): Snapshot =>
+      snapshotOf(
+        ['user', 'ip']
+          .map(
+            (key, i) =>
+              `  - {key: ${key}, rate_limit: {unit: hour, requests_per_unit: ${[user, ip][i] ?? 0}}}\n`,
+          )
+          .join(''),
+      );
+    const [a, b] = [limits(1, 1000), limits(1000, 1)];
+    let snapshot = a;
+    const waiting: StoreRequest[] = [];
+    const held = bench('', {
+      snapshot: () => snapshot,
+      gate: { submit: (asked) => waiting.push(asked) },
+    });
+    const answers: Decision[] = [];
+    const ask = (): void => {
+      const both = request(['user=x', 'ip=y'].map((text) => descriptor(text)));
+      held.limiter.decide(both, Infinity, (decision) => answers.push(decision));
+    };
+    ask();
+    snapshot = b;
+    ask();
+    for (const asked of waiting.reverse()) asked.fail(new StoreError('connection', 'as it says'));
+    expect(
+      answers.map((decision) => [
+        decision.snapshot === a,
+        ...decision.descriptors.map(({ limits: [one] }) => one?.charge.limit.requests),
+      ]),
+    ).to.deep.equal([
+      [false, 1000, 1],
+      [true, 1, 1000],
+    ]);
   });
 
   it('allows an unknown domain, and ignores what it brings', () => {

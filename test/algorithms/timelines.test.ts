@@ -171,6 +171,27 @@ const TIMELINES: Readonly<Record<string, { limit: Limit; lines: readonly Line[] 
       [60, 4_294_967_295, true, 0, 60_000, 0],
     ],
   },
+  'token bucket, 8000 a second': {
+    limit: limitOf('token_bucket', 8000, { unit: 'second' }),
+    lines: [
+      [0, 8000, true, 0, 1_000, 0],
+      // A token every 125 µs: an eighth of a millisecond is enough for one.
+      [0.000124, 1, false, 0, 999.877, 0.002],
+      [0.000125, 1, true, 0, 1_000, 0],
+      [0.001, 8, false, 7, 999.125, 0.125],
+      [0.001125, 8, true, 0, 1_000, 0],
+      [1.001125, 8000, true, 0, 1_000, 0],
+    ],
+  },
+  'token bucket, 4294967295 a day': {
+    limit: limitOf('token_bucket', 4_294_967_295, { unit: 'day' }),
+    lines: [
+      [0, 4_294_967_295, true, 0, 86_400_000, 0],
+      [0, 4_294_967_295, false, 0, 86_400_000, 86_400_000],
+      [43_200, 4_294_967_295, false, 2_147_483_647, 43_200_000, 43_200_000],
+      [86_400, 4_294_967_295, true, 0, 86_400_000, 0],
+    ],
+  },
   'token bucket, 1000000 a second': {
     limit: limitOf('token_bucket', 1_000_000, { unit: 'second' }),
     lines: [
