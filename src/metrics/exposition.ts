@@ -11,15 +11,24 @@ export interface Sample {
   readonly value: number;
 }
 
-/** All samples of one metric. */
-export interface Family {
+/** One metric. */
+export interface Metric {
   /** As in the classic format: a counter's ends in `_total`, unless it must have a foreign name. */
   readonly name: string;
   readonly help: string;
   readonly type: 'counter' | 'gauge' | 'histogram' | 'summary';
   /** How the numbers of several processes become one. */
   readonly merge: 'sum' | 'max';
+}
+
+/** A metric with all its samples. */
+export interface Family extends Metric {
   readonly samples: readonly Sample[];
+}
+
+/** A metric whose samples are made while they are written. */
+export interface LazyFamily extends Metric {
+  readonly samples: Iterable<Sample>;
 }
 
 /** What a scrape is answered with. */
@@ -28,14 +37,25 @@ export interface Exposition {
   readonly body: string;
 }
 
-/** Writes families in the format that the Accept header asks for; the classic one unless it does. */
-export function writeExposition(
-  families: readonly Family[],
+/**
+ * Writes families in the format that the Accept header asks for; the classic one unless it does. Gives way
+ * to decisions now and then: what they count meanwhile is in the samples that are still to be written.
+ */
+export async function writeExposition(
+  families: Iterable<LazyFamily>,
   accept: string | undefined,
-): Exposition {
+): Promise<Exposition> {
   const openMetrics = accept?.includes('application/openmetrics-text') ?? false;
   const text = new Writer();
-  for (const family of families) writeFamily(text, family, openMetrics);
+  let sliceEndMs = performance.now() + SLICE_MS;
+  for (const family of families) {
+    for (const line of linesOf(family, openMetrics)) {
+      text.add(line);
+      if (!text.hasGrown || performance.now() < sliceEndMs) continue;
+      await nextTurn();
+      sliceEndMs = performance.now() + SLICE_MS;
+    }
+  }
   if (openMetrics) text.add('# EOF\n');
   const version = openMetrics
     ? 'application/openmetrics-text; version=1.0.0'
@@ -43,19 +63,28 @@ export function writeExposition(
   return { contentType: `${version}; charset=utf-8`, body: text.end() };
 }
 
-function writeFamily(text: Writer, family: Family, openMetrics: boolean): void {
+/** So long decisions wait for a scrape, at most and now and then. */
+const SLICE_MS = 2;
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+function* linesOf(family: LazyFamily, openMetrics: boolean): Generator<string> {
   const isCounter = openMetrics && family.type === 'counter' && family.name.endsWith('_total');
   const name = isCounter ? family.name.replace(/_total$/, '') : family.name;
   // OpenMetrics knows no counter by another name.
   const type = openMetrics && family.type === 'counter' && !isCounter ? 'unknown' : family.type;
-  text.add(`# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${type}\n`);
+  yield `# HELP ${name} ${escapeHelp(family.help)}\n# TYPE ${name} ${type}\n`;
   for (const { suffix, labels, value } of family.samples) {
     const full = isCounter ? family.name : name + suffix;
     // OpenMetrics wants the bounds of buckets as floats.
     const written =
       openMetrics && suffix === '_bucket' ? labels.replace(/(le="\d+)"/, '$1.0"') : labels;
     const place = written === '' ? full : `${full}{${written}}`;
-    text.add(`${place} ${writeNumber(value)}\n`);
+    yield `${place} ${writeNumber(value)}\n`;
   }
 }
 
@@ -68,9 +97,13 @@ class Writer {
   private length = 0;
   private part = '';
 
+  /** Whether the last text made it write what it had gathered: once in some 50 lines. */
+  hasGrown = false;
+
   add(text: string): void {
     this.part += text;
-    if (this.part.length > 4096) this.flush();
+    this.hasGrown = this.part.length > 4096;
+    if (this.hasGrown) this.flush();
   }
 
   end(): string {

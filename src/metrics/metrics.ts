@@ -5,7 +5,14 @@
  */
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import { ActiveKeys, type ActiveKeyStore } from './active-keys.js';
-import { label, writeExposition, type Exposition, type Family, type Sample } from './exposition.js';
+import {
+  label,
+  writeExposition,
+  type Exposition,
+  type Family,
+  type LazyFamily,
+  type Sample,
+} from './exposition.js';
 import { CompatMetrics } from './compat.js';
 import { FAILURE_KINDS, type Decision, type FailureKind, type Snapshot } from '../model.js';
 import { RuleBook, type Series } from './rule-series.js';
@@ -92,8 +99,7 @@ export const NO_METRICS = {
   observeRequest: ignore,
   invalidRequest: ignore,
   deadlineExceeded: ignore,
-  exposition: (accept: string | undefined): Promise<Exposition> =>
-    Promise.resolve(writeExposition([], accept)),
+  exposition: (accept: string | undefined): Promise<Exposition> => writeExposition([], accept),
   statsd: (): string => '',
 };
 
@@ -256,17 +262,21 @@ export class Metrics implements StoreObserver {
 
   /** Answers a scrape, in the format that the Accept header asks for. */
   async exposition(accept: string | undefined): Promise<Exposition> {
-    return writeExposition(await this.collect(), accept);
+    return writeExposition(this.families(await this.processFamilies()), accept);
   }
 
   /** Everything as data; those of several processes can be merged with `mergeFamilies`. */
   async collect(): Promise<Family[]> {
-    return [
-      ...this.ruleFamilies(),
-      ...this.ownFamilies(),
-      ...(this.compat?.families() ?? []),
-      ...(await this.processFamilies()),
-    ];
+    const families = [...this.families(await this.processFamilies())];
+    return families.map((family) => ({ ...family, samples: [...family.samples] }));
+  }
+
+  /** One after the other, so that what is long is made when it is written. */
+  private *families(ofProcess: readonly Family[]): Generator<LazyFamily> {
+    yield* this.ruleFamilies();
+    yield* this.ownFamilies();
+    if (this.compat !== undefined) yield* this.compat.families();
+    yield* ofProcess;
   }
 
   /** What the store has said of itself, for people. */
@@ -283,38 +293,45 @@ export class Metrics implements StoreObserver {
     return this.compat?.statsd() ?? '';
   }
 
-  private *ruleFamilies(): Generator<Family> {
+  private ruleFamilies(): LazyFamily[] {
     const rules = [...this.rules.all()];
     const lines = rules.flatMap((rule): readonly Series[] =>
       rule.values === undefined ? [rule.own] : [rule.own, ...rule.values.values()],
     );
     const now = this.options.nowMs();
-    yield counter(
-      'weir_decisions_total',
-      'Requests by matched rule and what became of them there.',
-      lines.flatMap(({ outcomes, outcomeLabels }) =>
-        outcomeLabels.map((labels, at) => ({ suffix: '', labels, value: outcomes[at] ?? 0 })),
-      ),
-    );
-    yield counter(
-      'weir_near_limit_total',
-      'Hits taken above NEAR_LIMIT_RATIO of their limit.',
-      lines.map(({ labels, nearLimit }) => ({ suffix: '', labels, value: nearLimit })),
-    );
-    yield gauge(
-      'weir_reject_ratio',
-      'Rejected over allowed and rejected, last 60 seconds; answers by policy left out.',
-      rules.map(({ own, ratio }) => ({ suffix: '', labels: own.labels, value: ratio.ratio(now) })),
-    );
-    yield gauge(
-      'weir_active_keys',
-      'Distinct counter keys in use in the last one to two minutes, an estimate.',
-      rules.map(({ own, activity }) => ({
-        suffix: '',
-        labels: own.labels,
-        value: this.activeKeys.count(activity),
-      })),
-    );
+    const { activeKeys } = this;
+    return [
+      {
+        name: 'weir_decisions_total',
+        help: 'Requests by matched rule and what became of them there.',
+        type: 'counter',
+        merge: 'sum',
+        samples: lazily(lines, outcomeSamples),
+      },
+      {
+        name: 'weir_near_limit_total',
+        help: 'Hits taken above NEAR_LIMIT_RATIO of their limit.',
+        type: 'counter',
+        merge: 'sum',
+        samples: lazily(lines, ({ labels, nearLimit }) => [sample(labels, nearLimit)]),
+      },
+      {
+        name: 'weir_reject_ratio',
+        help: 'Rejected over allowed and rejected, last 60 seconds; answers by policy left out.',
+        type: 'gauge',
+        merge: 'max',
+        samples: lazily(rules, ({ own, ratio }) => [sample(own.labels, ratio.ratio(now))]),
+      },
+      {
+        name: 'weir_active_keys',
+        help: 'Distinct counter keys in use in the last one to two minutes, an estimate.',
+        type: 'gauge',
+        merge: 'max',
+        samples: lazily(rules, ({ own, activity }) => [
+          sample(own.labels, activeKeys.count(activity)),
+        ]),
+      },
+    ];
   }
 
   private *ownFamilies(): Generator<Family> {
@@ -471,6 +488,26 @@ function isWellNamed(metric: { name: string; type: unknown }): boolean {
 
 function typeNamed(type: string): Family['type'] {
   return type === 'counter' || type === 'histogram' || type === 'summary' ? type : 'gauge';
+}
+
+function sample(labels: string, value: number): Sample {
+  return { suffix: '', labels, value };
+}
+
+function outcomeSamples({ outcomes, outcomeLabels }: Series): Sample[] {
+  return outcomeLabels.map((labels, at) => sample(labels, outcomes[at] ?? 0));
+}
+
+/** The samples of each item, made when they are asked for. */
+function lazily<Item>(
+  items: readonly Item[],
+  toSamples: (item: Item) => readonly Sample[],
+): Iterable<Sample> {
+  return {
+    *[Symbol.iterator]() {
+      for (const item of items) yield* toSamples(item);
+    },
+  };
 }
 
 function counter(name: string, help: string, samples: readonly Sample[]): Family {

@@ -111,7 +111,7 @@ export class Primary {
 
   private async scrape(asker: Worker, id: number, accept: string | undefined): Promise<void> {
     await this.collect((collection) => ({ type: 'collect', id: collection }));
-    const exposition = writeExposition(this.totals.all(), accept);
+    const exposition = await writeExposition(this.totals.all(), accept);
     send(asker, { type: 'exposition', id, exposition });
   }
 
