@@ -80,8 +80,15 @@ export class Connection {
     }
   }
 
+  /** Its open calls are told that they failed. */
   close(): void {
     this.socket.destroy();
+  }
+
+  /** Closes it, and its open calls hear nothing. */
+  silence(): void {
+    this.calls.clear();
+    this.close();
   }
 
   private readonly flush = (): void => {
