@@ -135,7 +135,7 @@ function plan(
       for (const name of rule.replaces) replaced.add(name);
     }
   }
-  plans.length = count;
+  if (count < plans.length) plans.length = count;
   return replaced === undefined ? plans : withoutReplaced(plans, replaced);
 }
 

@@ -43,7 +43,7 @@ function times(a: number, b: number): number {
 /** The state is in variables of its own, and not in those of the module, so that it stays in registers. */
 function murmur(length: number): void {
   const whole = length >> 3;
-  bytes.fill(0, length, (whole + 1) << 3);
+  for (let i = length; i % 8 > 0; i++) bytes[i] = 0;
   let a = length;
   let b = times(a, 0);
   a = Math.imul(a, M_LOW) ^ SEED;

@@ -131,14 +131,15 @@ export class RuleBook {
   /** Counts a decision; true when some rule matched, or the request brought a limit. */
   observe(decision: Decision): boolean {
     const request = ++this.request;
+    const nowMs = this.options.nowMs();
     let matched = false;
     for (const descriptor of decision.descriptors) {
       if (descriptor.rule === undefined && descriptor.limits.length === 0) continue;
       matched = true;
       const rule = this.find(decision, descriptor.rule);
-      if (rule !== undefined) this.fold(decision, descriptor, rule, request);
+      if (rule !== undefined) this.fold(decision, descriptor, rule, request, nowMs);
     }
-    this.settle();
+    this.settle(nowMs);
     return matched;
   }
 
@@ -187,6 +188,7 @@ export class RuleBook {
     descriptor: DescriptorDecision,
     rule: RuleSeries,
     request: number,
+    nowMs: number,
   ): void {
     let outcome = descriptor.unlimited ? AT.allowed : -1;
     let near = 0;
@@ -195,7 +197,7 @@ export class RuleBook {
       if (charge.mode === 'peek' || charge.mode === 'give_back') continue;
       outcome = Math.max(outcome, AT[outcomeOf(limit, decision.allowed)]);
       near = Math.max(near, this.nearHits(limit));
-      this.options.activeKeys.use(rule.activity, charge.key);
+      this.options.activeKeys.use(rule.activity, charge.key, nowMs);
     }
     if (outcome < 0) return;
     const series = this.seriesOf(descriptor, rule);
@@ -211,7 +213,7 @@ export class RuleBook {
     }
   }
 
-  private settle(): void {
+  private settle(nowMs: number): void {
     const { touched, touchedRules } = this;
     for (let i = 0; i < touched.length; i++) {
       const series = touched[i];
@@ -221,7 +223,7 @@ export class RuleBook {
       series.outcomes[outcome] = (series.outcomes[outcome] ?? 0) + 1;
       series.nearLimit += series.near;
       if (outcome === AT.allowed || outcome === AT.rejected) {
-        rule.ratio.count(outcome === AT.rejected, this.options.nowMs());
+        rule.ratio.count(outcome === AT.rejected, nowMs);
       }
     }
     touched.length = 0;

@@ -58,8 +58,9 @@ export class DenyCache implements Gate, SettleWatcher {
   constructor(private readonly options: DenyCacheOptions) {}
 
   submit(request: StoreRequest): void {
-    if (!this.answer(request)) {
-      request.submittedMs = this.options.nowMs();
+    const nowMs = this.options.nowMs();
+    if (!this.answer(request, nowMs)) {
+      request.submittedMs = nowMs;
       request.watch(this);
       this.options.gate.submit(request);
     }
@@ -101,8 +102,7 @@ export class DenyCache implements Gate, SettleWatcher {
     this.older.clear();
   }
 
-  private answer(request: StoreRequest): boolean {
-    const nowMs = this.options.nowMs();
+  private answer(request: StoreRequest, nowMs: number): boolean {
     this.rotate(nowMs);
     if (this.recent.size + this.older.size === 0) return false;
     const { charges } = request;

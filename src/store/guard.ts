@@ -94,7 +94,7 @@ export class Guard implements Gate, SettleWatcher {
       request.fail(this.lastFailure ?? new StoreError('connection', 'the breaker is open'));
       return;
     }
-    request.submittedMs = this.options.nowMs();
+    if (request.submittedMs === 0) request.submittedMs = this.options.nowMs();
     this.outstanding.add(request);
     request.watch(this);
     if (request.deadlineMs < this.timerDueMs) this.arm(request.deadlineMs);

@@ -47,7 +47,7 @@ export class StoreRequest {
   settled = false;
   /** Among the requests that the guard watches over. */
   place = -1;
-  /** When it was passed to the store, on the clock of `performance.now()`; set by the guard. */
+  /** When it was passed on, on the clock of `performance.now()`; set by the first decorator that needs it. */
   submittedMs = 0;
   /**
    * Set where a request went out in parts, or had no answer in time. Who refuses it for a reason that the
