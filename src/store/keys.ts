@@ -67,6 +67,10 @@ export function ruleKeyPart(
 
 /** Builds counter keys that begin with `prefix` (CACHE_KEY_PREFIX, as it is). */
 export class CounterKeys {
+  /** The last domain, and how it stands in keys: most requests in a row are of one. */
+  private domain = '';
+  private domainPart = '|';
+
   constructor(private readonly prefix: string) {}
 
   /**
@@ -81,7 +85,11 @@ export class CounterKeys {
     rule: Rule | undefined,
     ownValues: boolean,
   ): string {
-    let tail = '|' + escapeValue(domain);
+    if (domain !== this.domain) {
+      this.domain = domain;
+      this.domainPart = '|' + escapeValue(domain);
+    }
+    let tail = this.domainPart;
     for (let i = 0; i < entries.length; i++) {
       const entry = entries[i];
       if (entry !== undefined) tail += part(entry, rule?.chain[i], ownValues);

@@ -98,7 +98,7 @@ export function decodeRequest(bytes: Buffer, bounds: RequestBounds): EnvoyReques
   let descriptors: Descriptor[] = [];
   while (reader.more()) {
     const tag = reader.tag();
-    if (tag === ((1 << 3) | BYTES)) domain = reader.string(bounds.maxValueBytes, 'domain');
+    if (tag === ((1 << 3) | BYTES)) domain = reader.name(bounds.maxValueBytes, 'domain');
     else if (tag === ((2 << 3) | BYTES)) {
       if (descriptors.length >= bounds.maxDescriptors) {
         throw new RequestError(
@@ -161,7 +161,7 @@ function decodeEntry(reader: Reader, bounds: RequestBounds): Entry {
   while (reader.more()) {
     const tag = reader.tag();
     if (tag === ((1 << 3) | BYTES)) {
-      key = reader.string(bounds.maxValueBytes, 'descriptors.entries.key');
+      key = reader.name(bounds.maxValueBytes, 'descriptors.entries.key');
     } else if (tag === ((2 << 3) | BYTES)) {
       value = reader.string(bounds.maxValueBytes, 'descriptors.entries.value');
     } else skip(reader, tag);

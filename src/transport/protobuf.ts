@@ -20,6 +20,22 @@ export function malformed(what: string): RequestError {
   return new RequestError('invalid_argument', `malformed message: ${what}`);
 }
 
+/** Names that were met lately, each in the place that its length and its ends give it. */
+const NAMES = 256;
+const names = new Array<string>(NAMES).fill('');
+/** Longer ones are not kept: a caller must not fill our memory with them. */
+const MAX_NAME_LENGTH = 64;
+
+function placeOf(buffer: Buffer, from: number, end: number): number {
+  return (end - from + (buffer[from] ?? 0) * 7 + (buffer[end - 1] ?? 0) * 31) % NAMES;
+}
+
+/** Whether the text's characters are these bytes, each one byte. */
+function reads(text: string, buffer: Buffer, from: number): boolean {
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) !== buffer[from + i]) return false;
+  return true;
+}
+
 /**
  * Reads one message after the other out of a buffer. Every method throws RequestError
  * (`invalid_argument`) where the bytes end too early or are not protobuf; none reads beyond `end`.
@@ -101,6 +117,24 @@ export class Reader {
     }
     this.at = end;
     return from === end ? '' : this.buffer.toString('utf8', from, end);
+  }
+
+  /** As `string`, for texts of which there are few: one that was met lately is not made anew. */
+  name(maxBytes: number, name: string): string {
+    const start = this.at;
+    const end = this.until();
+    const from = this.at;
+    const place = placeOf(this.buffer, from, end);
+    const known = names[place] ?? '';
+    if (known.length === end - from && end - from <= maxBytes && reads(known, this.buffer, from)) {
+      this.at = end;
+      return known;
+    }
+    this.at = start;
+    const text = this.string(maxBytes, name);
+    // As many units as bytes: it is ASCII, or holds U+FFFD, which is no byte. Of others `reads` is not true.
+    if (text.length === end - from && text.length <= MAX_NAME_LENGTH) names[place] = text;
+    return text;
   }
 
   /** Skips the value of a field with this tag. */

@@ -243,6 +243,29 @@ function hex(text: string): Buffer {
 const NOTHING = { entries: [], override: undefined, hits: undefined, giveBack: false };
 
 describe("the codec of Envoy's messages", () => {
+  it('reads names alike whether met before or not', () => {
+    const named = (name: string): EnvoyRequest =>
+      decodeRequest(
+        Buffer.concat([Buffer.from([10, name.length / 2]), Buffer.from(name, 'hex')]),
+        BOUNDS,
+      );
+    // Of one length, with the same ends; and one whose characters are the bytes of the next.
+    const names = ['616263', '616463', '616263', 'c3b1c3a9', 'f1e9', 'c3b1c3a9', '', '00'];
+    expect(names.map((name) => named(name).domain)).to.deep.equal([
+      'abc',
+      'adc',
+      'abc',
+      'ñé',
+      '\ufffd\ufffd',
+      'ñé',
+      '',
+      '\0',
+    ]);
+    expect(() => decodeRequest(Buffer.from('0a03616263', 'hex'), { ...BOUNDS, maxValueBytes: 2 }))
+      .to.throw(RequestError)
+      .with.property('message', 'domain: longer than 2 bytes');
+  });
+
   const readings: readonly [string, string, Partial<Descriptor>][] = [
     ['a unit of 0 as no override', '12 06 12 04 08 05 10 00', {}],
     ['no unit as no override', '12 04 12 02 08 05', {}],
