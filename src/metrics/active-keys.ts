@@ -31,6 +31,8 @@ export class RuleActivity {
   private both: HyperLogLog | undefined;
   private slot = 0;
   private waiting: string[] = [];
+  /** The key before, if it is of this slot: it has been added. */
+  private last: string | undefined;
   /** What the shared estimate said, and for which slot. */
   shared: { readonly slot: number; readonly count: number } | undefined;
 
@@ -52,6 +54,8 @@ export class RuleActivity {
   /** Returns whether the key is to be sent on, which is remembered if `keep`. */
   add(key: string, slot: number, keep: boolean): boolean {
     this.advance(slot);
+    if (key === this.last) return false;
+    this.last = key;
     const place = placeOf(key);
     this.current ??= new HyperLogLog();
     this.both ??= new HyperLogLog();
@@ -83,6 +87,7 @@ export class RuleActivity {
     const isNext = slot === this.slot + 1;
     this.both = isNext ? this.current?.copy() : undefined;
     this.current = undefined;
+    this.last = undefined;
     // What was not sent before the slot ended would be counted in the wrong one.
     this.waiting = [];
     this.slot = slot;

@@ -65,11 +65,20 @@ export function ruleKeyPart(
   return { text: `|${escapeKey(key)}=`, complete: false, keyIsPattern };
 }
 
+interface LastKey {
+  domain: string;
+  entries: readonly Entry[];
+  rule: Rule;
+  key: string;
+}
+
 /** Builds counter keys that begin with `prefix` (CACHE_KEY_PREFIX, as it is). */
 export class CounterKeys {
   /** The last domain, and how it stands in keys: most requests in a row are of one. */
   private domain = '';
   private domainPart = '|';
+  /** The last key of each limit: of some limits, or in a flood, one request after the other wants the same. */
+  private readonly last = new WeakMap<Limit, LastKey>();
 
   constructor(private readonly prefix: string) {}
 
@@ -79,6 +88,31 @@ export class CounterKeys {
    * brought by the request does.
    */
   build(
+    limit: Limit,
+    domain: string,
+    entries: readonly Entry[],
+    rule: Rule | undefined,
+    ownValues: boolean,
+  ): string {
+    // A limit that a request brings does not come again.
+    if (rule === undefined || ownValues) return this.make(limit, domain, entries, rule, ownValues);
+    const last = this.last.get(limit);
+    if (last === undefined) {
+      const key = this.make(limit, domain, entries, rule, ownValues);
+      this.last.set(limit, { domain, entries, rule, key });
+      return key;
+    }
+    if (last.rule === rule && last.domain === domain && same(last.entries, entries)) {
+      return last.key;
+    }
+    last.domain = domain;
+    last.entries = entries;
+    last.rule = rule;
+    last.key = this.make(limit, domain, entries, rule, ownValues);
+    return last.key;
+  }
+
+  private make(
     limit: Limit,
     domain: string,
     entries: readonly Entry[],
@@ -97,6 +131,15 @@ export class CounterKeys {
     if (tail.length > MAX_KEY_LENGTH) tail = '@' + digest(tail);
     return this.prefix + limit.keyHead + tail;
   }
+}
+
+/** Whether they would have the same keys. The values differ soonest, the last of them most. */
+function same(a: readonly Entry[], b: readonly Entry[]): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = a.length - 1; i >= 0; i--) {
+    if (a[i]?.value !== b[i]?.value || a[i]?.key !== b[i]?.key) return false;
+  }
+  return true;
 }
 
 function part(entry: Entry, node: Rule | undefined, ownValues: boolean): string {

@@ -85,6 +85,59 @@ describe('counter keys', () => {
     ).to.equal('app:f60|shop|user=42');
   });
 
+  it('are the same whatever was asked before', () => {
+    const user = ruleOf({ key: 'user' });
+    const secret = ruleOf({ key: 'user', hash: true });
+    const nested = ruleOf({ key: 'user' }, { key: 'user' });
+    const any = ruleOf({ key: 'n*' });
+    const shared = ruleOf({ key: 'user', value: 'a*', share: true });
+    const asked: [string, [string, string][], Rule, boolean][] = [
+      ['shop', [['user', '1']], user, false],
+      ['shop', [['user', '2']], user, false],
+      ['shop', [['name', '2']], any, false],
+      ['shop', [['nick', '2']], any, false],
+      ['mall', [['user', '2']], user, false],
+      ['mall', [['user', '2']], secret, false],
+      [
+        'shop',
+        [
+          ['user', '1'],
+          ['user', '2'],
+        ],
+        nested,
+        false,
+      ],
+      [
+        'shop',
+        [
+          ['user', '3'],
+          ['user', '2'],
+        ],
+        nested,
+        false,
+      ],
+      ['shop', [['user', 'ab']], shared, true],
+      ['shop', [['user', 'ab']], shared, false],
+    ];
+    const build = (by: CounterKeys, [domain, pairs, rule, own]: (typeof asked)[number]): string =>
+      by.build(
+        MINUTE,
+        domain,
+        pairs.map(([key, value]) => ({ key, value })),
+        rule,
+        own,
+      );
+    const fresh = asked.map((each) => build(new CounterKeys(''), each));
+    expect(new Set(fresh)).to.have.lengthOf(10);
+    for (const [i, first] of asked.entries()) {
+      for (const [k, second] of asked.entries()) {
+        build(keys, first);
+        expect(build(keys, second)).to.equal(fresh[k]);
+        expect(build(keys, first)).to.equal(fresh[i]);
+      }
+    }
+  });
+
   it('have a letter for each algorithm and the window in seconds', () => {
     expect(keyHead('fixed_window', 60_000_000)).to.equal('f60');
     expect(keyHead('sliding_window', 1_000_000)).to.equal('s1');
