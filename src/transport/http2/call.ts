@@ -12,6 +12,7 @@ import {
 } from '../calls.js';
 import { decompress } from './decompression.js';
 import {
+  CONTENT_TYPE,
   DATA,
   END_HEADERS,
   END_STREAM,
@@ -45,8 +46,8 @@ export interface CallConnection {
   forget(call: Call): void;
   /** All has been sent, and the client got what it asked for. */
   answered(call: Call): void;
-  /** The client does something that few should do often; it counts for so many. */
-  bear(count: number): void;
+  /** The client does what none should do often; it counts for so many. False: it is enough. */
+  bear(count: number): boolean;
   /** Does what may fail by a fault of ours. */
   attempt(act: () => void): void;
   /** Resets the stream for what its client did. */
@@ -56,11 +57,16 @@ export interface CallConnection {
 /** What the calls of a connection may have answered that its client does not take. */
 const MAX_UNSENT_BYTES = 16_777_216;
 /** Of patience. Messages of a stream come few, and each can be answered by many times its size. */
-const MESSAGE_COST = 10;
+const MESSAGE_COST = 20;
 /** Of a status's message, in characters: it has to fit a frame. */
 const MAX_DETAILS = 1000;
 
-const CONTENT_TYPE = ['content-type', 'application/grpc'] as const;
+/** What is said besides the status when nothing else is. */
+const HEAD_FIELDS = [
+  [':status', '200'],
+  ['content-type', CONTENT_TYPE],
+  ['grpc-accept-encoding', ENCODINGS.join(',')],
+] as const;
 
 export class Call implements UnaryCall, StreamingCall {
   cancelled = false;
@@ -183,12 +189,7 @@ export class Call implements UnaryCall, StreamingCall {
       ['grpc-status', String(code)],
       ['grpc-message', percentEncode(details.slice(0, MAX_DETAILS))],
     ] as const;
-    const accepted = ['grpc-accept-encoding', ENCODINGS.join(',')] as const;
-    this.finish(
-      this.responded
-        ? headerBlock(fields)
-        : headerBlock([[':status', '200'], CONTENT_TYPE, ...fields, accepted]),
-    );
+    this.finish(headerBlock(this.responded ? fields : [...HEAD_FIELDS, ...fields]));
   }
 
   /** As much as the windows allow; called again when they allow more. */
@@ -222,8 +223,9 @@ export class Call implements UnaryCall, StreamingCall {
   private take(compressed: number, message: Buffer): void {
     const { unary, encoding } = this.head;
     if (unary === undefined) {
-      this.connection.bear(MESSAGE_COST);
-      if (compressed === 0) this.listener?.message(message);
+      const { connection } = this;
+      if (!connection.bear(MESSAGE_COST)) connection.punish(this, ERROR.enhanceYourCalm);
+      else if (compressed === 0) this.listener?.message(message);
       else this.fail(status.UNIMPLEMENTED, 'messages of this method cannot be compressed');
       return;
     }
@@ -343,6 +345,7 @@ export class Call implements UnaryCall, StreamingCall {
 /** As the protocol wants a status's message: printable ASCII but for the percent sign. */
 // Through bytes, so that half a character at its end does no harm.
 function percentEncode(text: string): string {
+  if (!/[^ -$&-~]/.test(text)) return text;
   return encodeURIComponent(Buffer.from(text).toString()).replace(
     /%(2[0-46-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])/g,
     (code) => decodeURIComponent(code),

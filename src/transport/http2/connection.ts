@@ -111,6 +111,7 @@ export class Connection implements CallConnection {
 
   /** Calls that wait for their window may find it larger. */
   private windowsGrown = false;
+  private peerWindowChanged = false;
   private flushing = false;
   /** The client does not read what it is sent. */
   private congested = false;
@@ -161,8 +162,9 @@ export class Connection implements CallConnection {
     this.forget(call);
   }
 
-  bear(count: number): void {
+  bear(count: number): boolean {
     this.patience.bear(count);
+    return !this.patience.isExhausted();
   }
 
   awaitWindow(call: Call): void {
@@ -365,8 +367,6 @@ export class Connection implements CallConnection {
     this.attempt(() => {
       this.readFrames(chunk);
       this.sendWaiting();
-      // Here, and not with each frame: some of what is borne happens where nothing may be thrown.
-      if (this.patience.isExhausted()) throw new ConnectionError(ERROR.enhanceYourCalm);
     });
   }
 
@@ -387,6 +387,8 @@ export class Connection implements CallConnection {
       const end = at + FRAME_HEAD_BYTES + payloadLength(chunk, at);
       if (end > chunk.length) break;
       this.readFrame(chunk, at, end);
+      // Here, and not where it is borne, which may be where nothing may be thrown.
+      if (this.patience.isExhausted()) throw new ConnectionError(ERROR.enhanceYourCalm);
       at = end;
     }
     if (at < chunk.length && !this.closed) this.keepPartial(chunk, at);
@@ -686,12 +688,6 @@ export class Connection implements CallConnection {
     for (let at = from; at < to; at += 6) {
       this.apply(((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0), read32(bytes, at + 2));
     }
-    // Once, as one frame can say two thousand times how large windows are.
-    for (const call of this.calls.values()) {
-      if (this.peerWindow + call.credit - call.sentBytes > MAX_WINDOW) {
-        throw new ConnectionError(ERROR.flowControl);
-      }
-    }
     this.writer.frame(SETTINGS, ACK, 0, NOTHING);
     this.flushSoon();
   }
@@ -701,6 +697,7 @@ export class Connection implements CallConnection {
       if (value > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
       this.peerWindow = value;
       this.windowsGrown = true;
+      this.peerWindowChanged = true;
     } else if (setting === SETTING.enablePush) {
       if (value > 1) throw new ConnectionError(ERROR.protocol);
     } else if (setting === SETTING.maxFrameSize) {
@@ -744,11 +741,21 @@ export class Connection implements CallConnection {
   private sendWaiting(): void {
     if (!this.windowsGrown) return;
     this.windowsGrown = false;
+    if (this.peerWindowChanged) this.checkWindows();
     if (this.waiting.size === 0) return;
     for (const call of [...this.waiting]) {
       if (this.window <= 0 || this.isCongested()) return;
       this.waiting.delete(call);
       call.sendUnsent();
+    }
+  }
+
+  private checkWindows(): void {
+    this.peerWindowChanged = false;
+    for (const call of this.calls.values()) {
+      if (this.peerWindow + call.credit - call.sentBytes > MAX_WINDOW) {
+        throw new ConnectionError(ERROR.flowControl);
+      }
     }
   }
 }

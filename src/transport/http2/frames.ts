@@ -61,24 +61,30 @@ const RETAINED_BYTES = 65_536;
 
 /** A header block of literals that neither side remembers, so that it is the same bytes each time. */
 export function headerBlock(fields: readonly (readonly [name: string, value: string])[]): Buffer {
-  return Buffer.concat(
-    fields.flatMap(([name, value]) => [Buffer.from([0]), text(name), text(value)]),
-  );
+  // By way of a string: to put many small buffers together takes 5 µs, and calls that fail are cheap to make.
+  let block = '';
+  for (const [name, value] of fields)
+    block += `\0${lengthOf(name)}${name}${lengthOf(value)}${value}`;
+  return Buffer.from(block, 'latin1');
 }
 
-/** A text after its length, which is a number with a prefix of seven bits (RFC 7541, 5.1). */
-function text(value: string): Buffer {
-  const bytes = Buffer.from(value, 'latin1');
-  const length = bytes.length;
-  if (length < 127) return Buffer.concat([Buffer.from([length]), bytes]);
-  const head = [127];
+/** What stands before a text: a number with a prefix of seven bits (RFC 7541, 5.1). */
+function lengthOf(text: string): string {
+  const { length } = text;
+  if (length < 127) return String.fromCharCode(length);
+  let bytes = '\x7f';
   let rest = length - 127;
-  for (; rest > 127; rest >>>= 7) head.push((rest & 127) | 128);
-  return Buffer.concat([Buffer.from([...head, rest]), bytes]);
+  for (; rest > 127; rest >>>= 7) bytes += String.fromCharCode((rest & 127) | 128);
+  return bytes + String.fromCharCode(rest);
 }
+
+export const CONTENT_TYPE = 'application/grpc';
 
 /** `:status: 200` of the static table, then a literal with a name of the static table: content-type. */
-const RESPONSE_BLOCK = Buffer.concat([Buffer.from([0x88, 0x0f, 0x10]), text('application/grpc')]);
+const RESPONSE_BLOCK = Buffer.from(
+  `\x88\x0f\x10${lengthOf(CONTENT_TYPE)}${CONTENT_TYPE}`,
+  'latin1',
+);
 const TRAILER_BLOCK = headerBlock([['grpc-status', '0']]);
 
 /** The frames around a message that fits one frame, with zeros where its length and stream go. */
