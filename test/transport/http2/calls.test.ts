@@ -149,6 +149,10 @@ describe('HTTP/2 calls', () => {
     });
 
     it('as one message, whatever follows it', async () => {
+      client.send(call(1, NATIVE_PATH, Buffer.concat([GOOD, GOOD])));
+      await client.ping();
+      expect(limiter.held).to.have.length(1);
+      stream = 1;
       const answer = await check(Buffer.concat([message(), message(), Buffer.from('rest')]));
       expect(answer.messages).to.have.length(1);
       expect(answer.trailers).to.deep.equal({ 'grpc-status': '0' });
