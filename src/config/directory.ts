@@ -56,17 +56,19 @@ export function loadReading(reading: DirectoryReading, options: LoadOptions): Lo
 
 /**
  * As `loadReading`, while something else goes on. What is small is loaded at once, which is over before
- * a thread has begun.
+ * a thread has begun. Rejects with the signal's reason once that is aborted.
  */
 export async function loadReadingAside(
   reading: DirectoryReading,
   options: LoadOptions,
+  signal?: AbortSignal,
 ): Promise<Loaded> {
   const size = reading.files.reduce((sum, { text }) => sum + text.length, 0);
   if (size < LARGE) return loadReading(reading, options);
   try {
-    return addFindings(reading, await loadAside(reading.files, options));
+    return addFindings(reading, await loadAside(reading.files, options, { signal }));
   } catch (error) {
+    signal?.throwIfAborted();
     // Where there can be no thread, a pause is better than rules that are old.
     if (!(error instanceof ConfigError)) return loadReading(reading, options);
     throw addProblems(reading, error);

@@ -4,6 +4,9 @@
  */
 import type { Position } from '../model.js';
 
+/** Problems that are named in one line of the log, and to an xDS server. */
+const MAX_NAMED = 20;
+
 /** One thing that is wrong, or doubtful. Line and column count from 1; 1:1 for a whole file. */
 export interface Problem extends Position {
   /** The domain and the rules above it, then the field: `shop.user=42.rate_limit.unit`. May be empty. */
@@ -24,6 +27,21 @@ export class ConfigError extends Error {
   }
 }
 
+/**
+ * What the step gives, if nothing was wrong before it. Otherwise it is taken all the same, to throw
+ * ConfigError with everything that is wrong.
+ */
+export function afterProblems<T>(before: readonly Problem[], step: () => T): T {
+  try {
+    const result = step();
+    if (before.length === 0) return result;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new ConfigError([...before, ...error.problems]);
+  }
+  throw new ConfigError(before);
+}
+
 /** `file:line:column path: what is wrong`, in printable characters: names in files are anybody's. */
 export function formatProblem(problem: Problem): string {
   const { file, line, column, path, message } = problem;
@@ -32,6 +50,13 @@ export function formatProblem(problem: Problem): string {
     const code = character.codePointAt(0) ?? 0;
     return `\\u{${code.toString(16)}}`;
   });
+}
+
+/** The first problems as lines, and how many more there are. */
+export function nameProblems(problems: readonly Problem[]): string[] {
+  const named = problems.slice(0, MAX_NAMED).map(formatProblem);
+  const more = problems.length - named.length;
+  return more === 0 ? named : [...named, `and ${String(more)} more`];
 }
 
 /** A problem's path with one more step. */

@@ -2,15 +2,16 @@
  * Keeps the configuration of a directory loaded: reads it once, then whenever something changes, and
  * hands over snapshots. What is bad is reported once, and the last good snapshot stays.
  */
-import type { Logger, Snapshot } from '../model.js';
+import type { Snapshot } from '../model.js';
 import {
   loadReading,
   loadReadingAside,
   readConfigDir,
   type DirectoryReading,
 } from './directory.js';
+import { ConfigInForce, type ConfigUser } from './in-force.js';
 import type { LoadOptions } from './load.js';
-import { ConfigError, formatProblem, type Problem } from './problems.js';
+import { ConfigError, type Problem } from './problems.js';
 import { WatchedPaths } from './watched-paths.js';
 
 /** Changes come in bursts; after the last one it waits so long before it reads. */
@@ -18,10 +19,8 @@ const QUIET_MS = 75;
 /** But while they keep coming, it reads at least so often. */
 const MAX_WAIT_MS = 1000;
 const DEFAULT_POLL_INTERVAL_MS = 10_000;
-/** Problems that are named in one line of the log. */
-const MAX_LOGGED_PROBLEMS = 20;
 
-export interface ConfigWatcherOptions {
+export interface ConfigWatcherOptions extends ConfigUser {
   /** The directory with the files, complete: root, sub-directory and app directory. */
   readonly directory: string;
   /** RUNTIME_ROOT, which may be a symlink that is swapped. */
@@ -33,34 +32,22 @@ export interface ConfigWatcherOptions {
   readonly load: Pick<LoadOptions, 'mergeDomains' | 'defaultOnStoreError'>;
   /** The wall clock, in ms since the epoch. */
   readonly now: () => number;
-  /**
-   * A snapshot to use from now on; or the current one again, when after a rejected change the files
-   * are back to what they were.
-   */
-  readonly onLoaded: (snapshot: Snapshot, warnings: readonly Problem[]) => void;
-  /** The files are bad; called once for each bad state of them. `current()` stays as it was. */
-  readonly onRejected: (error: ConfigError) => void;
-  readonly logger: Logger;
 }
 
 /** Has a life: `start` once, `stop` once. Never throws, also not when a callback does. */
 export class ConfigWatcher {
-  private snapshot: Snapshot | undefined;
-  private warnings: readonly Problem[] = [];
-  private problems: readonly Problem[] = [];
-  /** Of the files that `snapshot` was made of, and of those that were looked at last. */
-  private loadedDigest: string | undefined;
-  private seenDigest: string | undefined;
+  private readonly inForce: ConfigInForce;
   private readonly paths: WatchedPaths;
   private quietTimer: NodeJS.Timeout | undefined;
   private waitingSinceMs: number | undefined;
   private pollTimer: NodeJS.Timeout | undefined;
   private running: Promise<void> | undefined;
   private again = false;
-  private stopped = false;
+  private readonly end = new AbortController();
 
   constructor(private readonly options: ConfigWatcherOptions) {
     const { directory, root, watchRoot, logger } = options;
+    this.inForce = new ConfigInForce(options);
     this.paths = new WatchedPaths({
       directory,
       root: watchRoot ? root : undefined,
@@ -73,17 +60,17 @@ export class ConfigWatcher {
 
   /** The last good snapshot; undefined while there has been none. */
   current(): Snapshot | undefined {
-    return this.snapshot;
+    return this.inForce.snapshot;
   }
 
   /** What is wrong with the files as they are; empty when they are in force. */
   get lastProblems(): readonly Problem[] {
-    return this.problems;
+    return this.inForce.problems;
   }
 
   /** What is doubtful about the files that are in force. */
   get lastWarnings(): readonly Problem[] {
-    return this.warnings;
+    return this.inForce.warnings;
   }
 
   /** Loads once, then watches. Resolves when the first load has been accepted or rejected. */
@@ -98,7 +85,7 @@ export class ConfigWatcher {
 
   /** Ends watching; resolves when nothing of it runs any more. */
   async stop(): Promise<void> {
-    this.stopped = true;
+    this.end.abort();
     clearInterval(this.pollTimer);
     clearTimeout(this.quietTimer);
     this.paths.close();
@@ -107,7 +94,7 @@ export class ConfigWatcher {
 
   /** Something may have changed: waits for quiet, then looks. */
   private changed(): void {
-    if (this.stopped) return;
+    if (this.end.signal.aborted) return;
     const nowMs = performance.now();
     this.waitingSinceMs ??= nowMs;
     const leftMs = this.waitingSinceMs + MAX_WAIT_MS - nowMs;
@@ -140,7 +127,7 @@ export class ConfigWatcher {
     } catch (error) {
       this.options.logger.error({ err: error }, 'the configuration could not be looked at');
     }
-    if (!this.again || this.stopped) return;
+    if (!this.again || this.end.signal.aborted) return;
     this.again = false;
     await this.lookUntilCalm();
   }
@@ -150,34 +137,29 @@ export class ConfigWatcher {
     await this.paths.arm([]);
     const reading = await readConfigDir(this.options.directory);
     if (await this.paths.arm(reading.files.map((file) => file.name))) this.changed();
-    if (this.stopped || reading.digest === this.seenDigest) return;
-    this.seenDigest = reading.digest;
-    if (reading.digest === this.loadedDigest && this.snapshot !== undefined) {
-      this.options.logger.info({}, 'the configuration files are back to what is in force');
-      this.accept(this.snapshot, this.warnings);
+    if (this.end.signal.aborted || this.inForce.isRefused(reading.digest)) return;
+    if (this.inForce.isLoaded(reading.digest)) {
+      this.inForce.restore('the configuration files are back to what is in force');
     } else await this.load(reading);
   }
 
   private async load(reading: DirectoryReading): Promise<void> {
+    const { snapshot, nextGeneration } = this.inForce;
     try {
-      if (this.snapshot !== undefined && reading.files.length === 0) throw this.emptied(reading);
+      if (snapshot !== undefined && reading.files.length === 0) throw this.emptied(reading);
       const options = {
         ...this.options.load,
-        generation: (this.snapshot?.generation ?? 0) + 1,
+        generation: nextGeneration,
         nowMs: this.options.now(),
       };
       // At the start there is nothing that a pause could hold up.
-      const { snapshot, warnings } =
-        this.snapshot === undefined
+      const loaded =
+        snapshot === undefined
           ? loadReading(reading, options)
-          : await loadReadingAside(reading, options);
-      if (this.stopped) return;
-      this.loadedDigest = reading.digest;
-      this.logLoaded(snapshot, warnings);
-      this.accept(snapshot, warnings);
+          : await loadReadingAside(reading, options, this.end.signal);
+      if (!this.end.signal.aborted) this.inForce.load(reading.digest, loaded);
     } catch (error) {
-      if (error instanceof ConfigError) this.reject(error);
-      else throw error;
+      if (!this.end.signal.aborted) this.inForce.refuse(reading.digest, error);
     }
   }
 
@@ -188,49 +170,5 @@ export class ConfigWatcher {
     return new ConfigError([
       { file: this.options.directory, line: 1, column: 1, path: '', message },
     ]);
-  }
-
-  private accept(snapshot: Snapshot, warnings: readonly Problem[]): void {
-    this.snapshot = snapshot;
-    this.warnings = warnings;
-    this.problems = [];
-    this.call(() => {
-      this.options.onLoaded(snapshot, warnings);
-    });
-  }
-
-  private reject(error: ConfigError): void {
-    this.problems = error.problems;
-    const kept = this.snapshot === undefined ? 'there is none to use' : 'the last good one stays';
-    const problems = error.problems.slice(0, MAX_LOGGED_PROBLEMS).map(formatProblem);
-    this.options.logger.error(
-      { problems, problemCount: error.problems.length, generation: this.snapshot?.generation },
-      `the configuration is rejected, ${kept}: ${problems[0] ?? ''}`,
-    );
-    this.call(() => {
-      this.options.onRejected(error);
-    });
-  }
-
-  private logLoaded(snapshot: Snapshot, warnings: readonly Problem[]): void {
-    const { generation, files, rules, domains } = snapshot;
-    this.options.logger.info(
-      { generation, files, rules: rules.length, domains: [...domains] },
-      'the configuration is loaded',
-    );
-    if (warnings.length === 0) return;
-    const shown = warnings.slice(0, MAX_LOGGED_PROBLEMS).map(formatProblem);
-    this.options.logger.warn(
-      { warnings: shown, warningCount: warnings.length },
-      `the configuration is doubtful: ${shown[0] ?? ''}`,
-    );
-  }
-
-  private call(callback: () => void): void {
-    try {
-      callback();
-    } catch (error) {
-      this.options.logger.error({ err: error }, 'what uses the configuration failed to take it');
-    }
   }
 }

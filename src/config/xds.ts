@@ -3,16 +3,16 @@
  * as the whole state of the world, accepts or refuses it, and connects again for ever. What is bad stays
  * out, and the last good snapshot stays. Knows no transport beyond `xds-stream` and no rule.
  */
-import type { Logger, Snapshot } from '../model.js';
+import type { Snapshot } from '../model.js';
 import type { XdsSettings } from '../settings/settings.js';
-import { loadConfig, type Loaded, type LoadOptions } from './load.js';
-import { ConfigError, formatProblem, type Problem } from './problems.js';
-import { CONFIG_TYPE_URL, readResources, type ResourceReading } from './xds-resource.js';
+import { ConfigInForce, type ConfigUser } from './in-force.js';
+import type { LoadOptions } from './load.js';
+import { ConfigError, nameProblems, type Problem } from './problems.js';
+import { areLarge, loadResources, loadResourcesAside, type LoadedResources } from './xds-load.js';
+import { CONFIG_TYPE_URL } from './xds-resource.js';
 import { openXdsStream, type XdsStream } from './xds-stream.js';
 import { loadXdsWire, type DiscoveryResponse, type XdsNode, type XdsWire } from './xds-wire.js';
 
-/** Problems that are named in one line of the log, and to the server. */
-const MAX_NAMED_PROBLEMS = 20;
 /** gRPC's code for "what you sent is wrong". */
 const INVALID_ARGUMENT = 3;
 /**
@@ -22,43 +22,46 @@ const INVALID_ARGUMENT = 3;
 const FIRST_REFUSAL_DELAY_MS = 1000;
 const LONGEST_REFUSAL_DELAY_MS = 5000;
 
-export interface XdsConfigSourceOptions {
+export interface XdsConfigSourceOptions extends ConfigUser {
   readonly settings: XdsSettings;
   readonly load: Pick<LoadOptions, 'mergeDomains' | 'defaultOnStoreError'>;
   /** The wall clock, in ms since the epoch. */
   readonly now: () => number;
-  /**
-   * A snapshot to use from now on; or the current one again, when after a rejected change the server
-   * is back to what it sent before.
-   */
-  readonly onLoaded: (snapshot: Snapshot, warnings: readonly Problem[]) => void;
-  /** The resources are bad; called once for each bad state of them. `current()` stays as it was. */
-  readonly onRejected: (error: ConfigError) => void;
-  readonly logger: Logger;
+  /** The file that a thread runs to read a large configuration; where this code is not compiled. */
+  readonly thread?: URL;
+}
+
+/** A stream, and the version that it was told is in force. */
+interface Session {
+  readonly stream: XdsStream;
+  version: string;
+}
+
+/** An answer that is being loaded. */
+interface Loading {
+  readonly end: AbortController;
+  readonly over: Promise<unknown>;
 }
 
 /** Has a life: `start` once, `stop` once. Never throws, also not when a callback does. */
 export class XdsConfigSource {
   private readonly node: XdsNode;
+  private readonly inForce: ConfigInForce;
   private wire: XdsWire | undefined;
-  private stream: XdsStream | undefined;
-  private snapshot: Snapshot | undefined;
-  private warnings: readonly Problem[] = [];
-  private problems: readonly Problem[] = [];
+  private session: Session | undefined;
   private failure: string | undefined;
-  /** Of the resources that `snapshot` was made of, and of those that were refused last. */
-  private loadedDigest: string | undefined;
-  private refusedDigest: string | undefined;
-  /** How often in a row the same resources were refused. */
+  /** The newest answer, while it is loaded beside everything else. */
+  private loading: Loading | undefined;
+  /** How often in a row the same resources were refused, and what was said of them. */
   private refusals = 0;
-  /** The version that this stream was told is in force. */
-  private streamVersion = '';
+  private refusal = '';
   /** Streams in a row that brought nothing. */
   private failures = 0;
   private reconnectTimer: NodeJS.Timeout | undefined;
   private refusalTimer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: XdsConfigSourceOptions) {
+    this.inForce = new ConfigInForce(options);
     const { nodeId, nodeMetadata } = options.settings;
     const fields = Object.entries(nodeMetadata).map(([key, stringValue]) => [key, { stringValue }]);
     this.node = {
@@ -70,17 +73,17 @@ export class XdsConfigSource {
 
   /** The last good snapshot; undefined while there has been none. */
   current(): Snapshot | undefined {
-    return this.snapshot;
+    return this.inForce.snapshot;
   }
 
   /** What is wrong with the resources that the server sent last; empty when they are in force. */
   get lastProblems(): readonly Problem[] {
-    return this.problems;
+    return this.inForce.problems;
   }
 
   /** What is doubtful about the resources that are in force. */
   get lastWarnings(): readonly Problem[] {
-    return this.warnings;
+    return this.inForce.warnings;
   }
 
   /** Why the last stream ended, for people; undefined once the server has answered on a new one. */
@@ -103,15 +106,15 @@ export class XdsConfigSource {
   }
 
   /** Ends the stream; resolves when nothing of it runs any more. */
-  stop(): Promise<void> {
+  async stop(): Promise<void> {
     clearTimeout(this.reconnectTimer);
     clearTimeout(this.refusalTimer);
-    this.stream?.close();
-    return Promise.resolve();
+    this.session?.stream.close();
+    this.loading?.end.abort();
+    await this.loading?.over;
   }
 
   private connect(): void {
-    this.streamVersion = '';
     try {
       const wire = (this.wire ??= loadXdsWire());
       const stream = openXdsStream(this.options.settings, wire, {
@@ -119,16 +122,17 @@ export class XdsConfigSource {
           if (this.failures > 0) this.options.logger.info({}, 'the xDS server answers again');
           this.failures = 0;
           this.failure = undefined;
-          this.answer(response, readResources(wire, response.resources));
+          this.take(wire, session, response);
         },
         onEnd: (reason) => {
           this.lost(reason);
         },
       });
-      this.stream = stream;
+      const session = { stream, version: '' };
+      this.session = session;
       // Without a version, whatever was in force: a server that was restarted may count its versions
       // from 1 again, and would keep rules to itself that are new under an old number.
-      this.say(stream, '', undefined);
+      this.say(session, '', undefined);
     } catch (error) {
       this.lost(error instanceof Error ? error.message : 'unknown error');
     }
@@ -136,16 +140,18 @@ export class XdsConfigSource {
 
   private lost(reason: string): void {
     clearTimeout(this.refusalTimer);
-    this.stream = undefined;
+    this.session = undefined;
+    // What is being loaded goes on: the server has said so, and may be away for long.
     this.failure = reason;
+    const { snapshot } = this.inForce;
     const { server, backoffInitialMs, backoffMaxMs } = this.options.settings;
     const longestMs = Math.min(backoffInitialMs * 2 ** this.failures, backoffMaxMs);
     // Half of it by chance, or all instances of a service would come back at once.
     const delayMs = Math.round(longestMs * (0.5 + Math.random() / 2));
     this.failures++;
     this.options.logger.warn(
-      { server, reason, retryMs: delayMs, generation: this.snapshot?.generation },
-      this.snapshot === undefined
+      { server, reason, retryMs: delayMs, generation: snapshot?.generation },
+      snapshot === undefined
         ? 'no stream to the xDS server, and no configuration so far'
         : 'no stream to the xDS server; the last configuration stays',
     );
@@ -154,41 +160,82 @@ export class XdsConfigSource {
     }, delayMs);
   }
 
-  /** Accepts or refuses an answer, once it has been used or not. */
-  private answer(response: DiscoveryResponse, reading: ResourceReading): void {
-    // What was held back is about an answer that this one takes the place of.
-    clearTimeout(this.refusalTimer);
-    if (response.type_url !== '' && response.type_url !== CONFIG_TYPE_URL) {
+  /** Loads an answer, in place of any that came before it and is not loaded yet: the newest counts. */
+  private take(wire: XdsWire, session: Session, response: DiscoveryResponse): void {
+    const { type_url: typeUrl, resources } = response;
+    if (typeUrl !== '' && typeUrl !== CONFIG_TYPE_URL) {
       this.options.logger.warn(
-        { typeUrl: response.type_url },
+        { typeUrl },
         'the xDS server sent what was not asked for; it is passed over',
       );
       return;
     }
-    const { stream } = this;
-    if (stream === undefined) return;
-    const refusal = this.use(reading);
-    if (refusal === undefined) {
-      this.refusedDigest = undefined;
-      this.refusals = 0;
-      this.streamVersion = response.version_info;
-      this.say(stream, response.nonce, undefined);
+    // What was held back is about an answer that this one takes the place of.
+    clearTimeout(this.refusalTimer);
+    this.loading?.end.abort();
+    const { nextGeneration: generation, knownDigests } = this.inForce;
+    const options = { ...this.options.load, generation, nowMs: this.options.now() };
+    if (!areLarge(resources)) {
+      this.answer(session, response, loadResources(wire, resources, options, knownDigests));
       return;
     }
-    this.refusals = this.refusedDigest === reading.digest ? this.refusals + 1 : 1;
-    this.refusedDigest = reading.digest;
+    const end = new AbortController();
+    const aside = { signal: end.signal, thread: this.options.thread };
+    const load = loadResourcesAside(wire, resources, options, knownDigests, aside).then(
+      (result) => {
+        if (!end.signal.aborted) this.answer(session, response, result);
+      },
+      () => undefined, // only an end from here makes it fail, and of that nobody need be told
+    );
+    // Threads that were ended take a moment to go.
+    this.loading = { end, over: Promise.all([load, this.loading?.over]) };
+  }
+
+  /** Accepts or refuses an answer, once it has been used or not. */
+  private answer(session: Session, response: DiscoveryResponse, result: LoadedResources): void {
+    const refusal = this.use(result);
+    if (refusal === undefined) {
+      session.version = response.version_info;
+      this.say(session, response.nonce, undefined);
+      return;
+    }
     const delayMs = refusalDelayMs(this.refusals);
-    if (delayMs === 0) this.say(stream, response.nonce, refusal);
-    else {
+    if (delayMs === 0) this.say(session, response.nonce, refusal);
+    else if (session === this.session) {
       this.refusalTimer = setTimeout(() => {
-        this.say(stream, response.nonce, refusal);
+        this.say(session, response.nonce, refusal);
       }, delayMs);
     }
   }
 
-  private say(stream: XdsStream, nonce: string, refusal: string | undefined): void {
-    stream.send({
-      version_info: this.streamVersion,
+  /** Puts the resources into force, or says why not. */
+  private use({ digest, loaded, error }: LoadedResources): string | undefined {
+    const { inForce } = this;
+    if (loaded !== undefined) {
+      const none = 'the xDS server says that there are no rules';
+      inForce.load(digest, loaded, loaded.snapshot.files.length === 0 ? none : undefined);
+      return undefined;
+    }
+    if (error === undefined && inForce.isLoaded(digest)) {
+      inForce.restore('the xDS server is back to the rules that are in force');
+      return undefined;
+    }
+    if (inForce.isRefused(digest)) this.refusals++;
+    else {
+      inForce.refuse(digest, error);
+      this.refusals = 1;
+      this.refusal =
+        error instanceof ConfigError
+          ? nameProblems(error.problems).join('\n')
+          : 'internal error while loading the resources';
+    }
+    return this.refusal;
+  }
+
+  /** To a stream that has ended nothing is said. */
+  private say(session: Session, nonce: string, refusal: string | undefined): void {
+    session.stream.send({
+      version_info: session.version,
       node: this.node,
       type_url: CONFIG_TYPE_URL,
       response_nonce: nonce,
@@ -197,103 +244,10 @@ export class XdsConfigSource {
         : { error_detail: { code: INVALID_ARGUMENT, message: refusal } }),
     });
   }
-
-  /** Puts the resources into force, or says why not. */
-  private use(reading: ResourceReading): string | undefined {
-    if (reading.digest === this.loadedDigest && this.snapshot !== undefined) {
-      if (this.problems.length > 0) {
-        this.options.logger.info({}, 'the xDS server is back to the rules that are in force');
-        this.accept(this.snapshot, this.warnings);
-      }
-      return undefined;
-    }
-    try {
-      const { snapshot, warnings } = this.load(reading);
-      this.loadedDigest = reading.digest;
-      this.logLoaded(snapshot, warnings);
-      this.accept(snapshot, warnings);
-      return undefined;
-    } catch (error) {
-      if (!(error instanceof ConfigError)) {
-        this.options.logger.error({ err: error }, 'the resources could not be loaded');
-        return 'internal error while loading the resources';
-      }
-      if (reading.digest !== this.refusedDigest) this.reject(error);
-      return nameProblems(error.problems).join('\n');
-    }
-  }
-
-  private load(reading: ResourceReading): Loaded {
-    const problems = [...reading.problems];
-    try {
-      const loaded = loadConfig(reading.files, {
-        ...this.options.load,
-        generation: (this.snapshot?.generation ?? 0) + 1,
-        nowMs: this.options.now(),
-      });
-      if (problems.length === 0) return loaded;
-    } catch (error) {
-      if (!(error instanceof ConfigError)) throw error;
-      problems.push(...error.problems);
-    }
-    throw new ConfigError(problems);
-  }
-
-  private accept(snapshot: Snapshot, warnings: readonly Problem[]): void {
-    this.snapshot = snapshot;
-    this.warnings = warnings;
-    this.problems = [];
-    this.call(() => {
-      this.options.onLoaded(snapshot, warnings);
-    });
-  }
-
-  private reject(error: ConfigError): void {
-    this.problems = error.problems;
-    const kept = this.snapshot === undefined ? 'there is none to use' : 'the last good one stays';
-    const problems = nameProblems(error.problems);
-    this.options.logger.error(
-      { problems, problemCount: error.problems.length, generation: this.snapshot?.generation },
-      `the configuration is rejected, ${kept}: ${problems[0] ?? ''}`,
-    );
-    this.call(() => {
-      this.options.onRejected(error);
-    });
-  }
-
-  private logLoaded(snapshot: Snapshot, warnings: readonly Problem[]): void {
-    const { generation, files, rules, domains } = snapshot;
-    this.options.logger.info(
-      { generation, files, rules: rules.length, domains: [...domains] },
-      files.length === 0
-        ? 'the xDS server says that there are no rules'
-        : 'the configuration is loaded',
-    );
-    if (warnings.length === 0) return;
-    const shown = nameProblems(warnings);
-    this.options.logger.warn(
-      { warnings: shown, warningCount: warnings.length },
-      `the configuration is doubtful: ${shown[0] ?? ''}`,
-    );
-  }
-
-  private call(callback: () => void): void {
-    try {
-      callback();
-    } catch (error) {
-      this.options.logger.error({ err: error }, 'what uses the configuration failed to take it');
-    }
-  }
 }
 
 /** How long to hold back the refusal of what has been refused so often in a row. */
 function refusalDelayMs(refusals: number): number {
   if (refusals <= 1) return 0;
   return Math.min(FIRST_REFUSAL_DELAY_MS * 2 ** (refusals - 2), LONGEST_REFUSAL_DELAY_MS);
-}
-
-function nameProblems(problems: readonly Problem[]): string[] {
-  const named = problems.slice(0, MAX_NAMED_PROBLEMS).map(formatProblem);
-  const more = problems.length - named.length;
-  return more === 0 ? named : [...named, `and ${String(more)} more`];
 }

@@ -40,7 +40,7 @@ describe('loading aside', function () {
   this.timeout(20_000);
   it('comes to what loading at once comes to', async () => {
     const files = [...examples, large(1000)];
-    const { snapshot, warnings } = await loadAside(files, OPTIONS, THREAD);
+    const { snapshot, warnings } = await loadAside(files, OPTIONS, { thread: THREAD });
     const expected = loadConfig(files, OPTIONS);
     expect(snapshot.rules).to.deep.equal(expected.snapshot.rules);
     expect(snapshot.domains).to.deep.equal(expected.snapshot.domains);
@@ -52,28 +52,30 @@ describe('loading aside', function () {
   });
 
   it('keeps a domain that has no rules', async () => {
-    const { snapshot } = await loadAside([{ name: 'a.yaml', text: 'domain: a' }], OPTIONS, THREAD);
+    const { snapshot } = await loadAside([{ name: 'a.yaml', text: 'domain: a' }], OPTIONS, {
+      thread: THREAD,
+    });
     expect(snapshot.domains).to.deep.equal(new Set(['a']));
   });
 
   it('reports every problem', async () => {
     const files = [{ name: 'a.yaml', text: 'domain: a\ndescriptors: [{ kee: x }]\nnope: 1' }];
     const expected = 'a.yaml:2:15 a.descriptors[0]';
-    expect(await errorOf(loadAside(files, OPTIONS, THREAD)))
+    expect(await errorOf(loadAside(files, OPTIONS, { thread: THREAD })))
       .to.include(expected)
       .and.to.include('nope');
   });
 
   it('leaves room for requests: no turn takes as long as a tenth of the loading', async () => {
     const file = large(10_000);
-    await loadAside([file], OPTIONS, THREAD); // code gets warm
+    await loadAside([file], OPTIONS, { thread: THREAD }); // code gets warm
     let longestMs = 0;
     let lastMs = performance.now();
     const watch = setInterval(() => {
       longestMs = Math.max(longestMs, performance.now() - lastMs);
       lastMs = performance.now();
     }, 1);
-    await loadAside([file], OPTIONS, THREAD);
+    await loadAside([file], OPTIONS, { thread: THREAD });
     clearInterval(watch);
     const startMs = performance.now();
     loadConfig([file], OPTIONS);

@@ -5,6 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ServerCredentials } from '@grpc/grpc-js';
 import { expect } from 'chai';
+import { loadConfig } from '../../src/config/load.js';
+import { readResources } from '../../src/config/xds-resource.js';
+import { loadXdsWire } from '../../src/config/xds-wire.js';
 import { XdsConfigSource } from '../../src/config/xds.js';
 import type { Logger, Snapshot } from '../../src/model.js';
 import type { XdsSettings } from '../../src/settings/settings.js';
@@ -26,14 +29,27 @@ const WITHOUT_UNIT = {
   descriptors: [{ key: 'till', rate_limit: { requests_per_unit: 7 } }],
 };
 
+const THREAD = new URL('../support/reading-thread.mjs', import.meta.url);
+
+/** A configuration that is too large to be loaded at once. */
+function largeOf(domain: string, rules = 400) {
+  const descriptors = Array.from({ length: rules }, (_, index) => ({
+    key: 'endpoint',
+    value: `/path/${index}`,
+    rate_limit: { unit: 'MINUTE', requests_per_unit: index + 1 },
+  }));
+  return { name: domain, domain, descriptors };
+}
+
 /** A source with what it reported, in order. */
 class Harness {
   readonly events: string[] = [];
   readonly logged: string[] = [];
   readonly source: XdsConfigSource;
   private wake: (() => void) | undefined;
+  private began = 0;
 
-  constructor(settings: Partial<XdsSettings> & { server: string }) {
+  constructor(settings: Partial<XdsSettings> & { server: string }, thread: URL) {
     const log = (_fields: object, message: string): void => {
       this.logged.push(`${message} ${JSON.stringify(_fields)}`);
     };
@@ -50,7 +66,12 @@ class Harness {
         ...settings,
       },
       load: { mergeDomains: false, defaultOnStoreError: 'allow' },
-      now: () => 1_700_000_000_000,
+      now: () => {
+        this.began++;
+        this.wake?.();
+        return 1_700_000_000_000;
+      },
+      thread,
       onLoaded: ({ generation, domains }) => {
         this.note(`loaded ${generation}: ${[...domains].join(' ')}`);
       },
@@ -63,7 +84,16 @@ class Harness {
 
   /** Resolves when so many events have been reported. */
   async reported(count: number): Promise<void> {
-    while (this.events.length < count) {
+    await this.until(() => this.events.length >= count);
+  }
+
+  /** Resolves when it has begun to load so many answers. */
+  async hasBegun(count: number): Promise<void> {
+    await this.until(() => this.began >= count);
+  }
+
+  private async until(claim: () => boolean): Promise<void> {
+    while (!claim()) {
       await new Promise<void>((resolve) => {
         this.wake = resolve;
       });
@@ -94,8 +124,9 @@ describe('configuration from an xDS server', () => {
   async function startSource(
     server: string,
     settings: Partial<XdsSettings> = {},
+    thread = THREAD,
   ): Promise<Harness> {
-    const harness = new Harness({ server, ...settings });
+    const harness = new Harness({ server, ...settings }, thread);
     ends.push(() => harness.source.stop());
     await harness.source.start();
     return harness;
@@ -310,6 +341,174 @@ describe('configuration from an xDS server', () => {
     expect(small.harness.logged.join('\n')).to.match(
       /RESOURCE_EXHAUSTED: .*XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES/,
     );
+  });
+
+  describe('that is large', () => {
+    it('is in force once it has been read aside, and what comes after it too', async () => {
+      const { server, harness } = await startBoth();
+      const first = server.send('1', [pack(largeOf('one')), pack(USERS)]);
+      await harness.hasBegun(1);
+      expect(harness.source.current()).to.equal(undefined);
+      expect(await server.request()).to.include({ version_info: '1', response_nonce: first });
+      const entries = [{ key: 'endpoint', value: '/path/399' }];
+      expect(harness.source.current()?.match('one', entries)?.limits[0]?.requests).to.equal(400);
+      const second = server.send('2', [pack(largeOf('two'))]);
+      expect(await server.request()).to.include({ version_info: '2', response_nonce: second });
+      expect(harness.source.current()?.files).to.deep.equal(['xds:two']);
+      expect(harness.events).to.deep.equal(['loaded 1: one users', 'loaded 2: two']);
+    });
+
+    it('holds nothing up: no turn takes as long as a tenth of the loading', async () => {
+      const { server, harness } = await startBoth();
+      const resources = [pack(largeOf('one', 10_000))];
+      server.send('1', [pack(largeOf('warm'))]);
+      await harness.reported(1);
+      let longestMs = 0;
+      let lastMs = performance.now();
+      const watch = setInterval(() => {
+        longestMs = Math.max(longestMs, performance.now() - lastMs);
+        lastMs = performance.now();
+      }, 1);
+      server.send('2', resources);
+      await harness.reported(2);
+      clearInterval(watch);
+      const startMs = performance.now();
+      const { files } = readResources(loadXdsWire(), resources);
+      loadConfig(files, {
+        mergeDomains: false,
+        defaultOnStoreError: 'allow',
+        generation: 1,
+        nowMs: 0,
+      });
+      expect(longestMs).to.be.lessThan((performance.now() - startMs) / 10);
+    }).timeout(20_000);
+
+    it('gives way to a newer one, of which alone the server hears', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one'))]);
+      server.send('2', [pack(largeOf('two'))]);
+      const nonce = server.send('3', [pack(largeOf('three'))]);
+      expect(await server.request()).to.include({ version_info: '3', response_nonce: nonce });
+      await harness.source.stop();
+      expect(harness.events).to.deep.equal(['loaded 1: three']);
+      expect(server.requests).to.have.length(2);
+    });
+
+    it('gives way to a small one that comes while it is read', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one'))]);
+      await harness.hasBegun(1);
+      const nonce = server.send('2', [pack(USERS)]);
+      expect(await server.request()).to.include({ version_info: '2', response_nonce: nonce });
+      server.send('3', [pack(largeOf('three'))]);
+      expect(await server.request()).to.include({ version_info: '3' });
+      expect(harness.events).to.deep.equal(['loaded 1: users', 'loaded 2: three']);
+    });
+
+    it('gives way to what is in force, when the server is back to that', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one'))]);
+      await server.request();
+      server.send('2', [pack(largeOf('two'))]);
+      await harness.hasBegun(2);
+      const nonce = server.send('3', [pack(largeOf('one'))]);
+      expect(await server.request()).to.include({ version_info: '3', response_nonce: nonce });
+      await harness.source.stop();
+      expect(harness.events).to.deep.equal(['loaded 1: one']);
+    });
+
+    it('does not give way to an answer of another type', async () => {
+      const { server, harness } = await startBoth();
+      const nonce = server.send('1', [pack(largeOf('one'))]);
+      await harness.hasBegun(1);
+      server.send('9', [], 'type.googleapis.com/envoy.config.cluster.v3.Cluster');
+      expect(await server.request()).to.include({ version_info: '1', response_nonce: nonce });
+      expect(harness.events).to.deep.equal(['loaded 1: one']);
+    });
+
+    it('is refused with every problem, and held back when it comes again', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(USERS)]);
+      await server.request();
+      const bad = [
+        pack(largeOf('one')),
+        pack(WITHOUT_UNIT),
+        { type_url: 'x/y', value: Buffer.of() },
+      ];
+      const nonce = server.send('2', bad);
+      const refusal = await server.request();
+      expect(refusal).to.include({ version_info: '1', response_nonce: nonce });
+      expect(refusal.error_detail?.message.split('\n')).to.deep.equal([
+        'xds:#3:1:1: has the type y, which is not ratelimit.config.ratelimit.v3.RateLimitConfig',
+        'xds:shop:5:7 shop.till.rate_limit: needs a `unit`: one of second, minute, hour, day, week, month, year',
+      ]);
+      const sentMs = performance.now();
+      const again = server.send('2', bad);
+      const repeated = await server.request();
+      expect(repeated).to.include({ response_nonce: again });
+      expect(repeated.error_detail).to.deep.equal(refusal.error_detail);
+      expect(performance.now() - sentMs).to.be.greaterThan(990);
+      expect(harness.events).to.deep.equal(['loaded 1: users', 'rejected: 2']);
+    });
+
+    it('is accepted under a new version, or in another order, without being loaded again', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one')), pack(SHOP)]);
+      await server.request();
+      const before = harness.source.current();
+      server.send('2', [pack(SHOP), pack(largeOf('one'))]);
+      expect(await server.request()).to.include({ version_info: '2', error_detail: null });
+      expect(harness.source.current()).to.equal(before);
+      expect(harness.events).to.deep.equal(['loaded 1: one shop']);
+    });
+
+    it('comes into force when the stream is lost meanwhile, and the next stream hears nothing of it', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one'))]);
+      await harness.hasBegun(1);
+      server.endStreams();
+      expect(await server.request()).to.include({ version_info: '', response_nonce: '' });
+      await harness.reported(1);
+      const nonce = server.send('7', [pack(largeOf('one'))]);
+      expect(await server.request()).to.include({ version_info: '7', response_nonce: nonce });
+      expect(server.requests).to.have.length(3);
+      expect(harness.events).to.deep.equal(['loaded 1: one']);
+    });
+
+    it('gives way to what the next stream brings', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one', 10_000))]);
+      await harness.hasBegun(1);
+      server.endStreams();
+      await server.request();
+      const nonce = server.send('1', [pack(SHOP)]);
+      expect(await server.request()).to.include({ version_info: '1', response_nonce: nonce });
+      await harness.source.stop();
+      expect(harness.events).to.deep.equal(['loaded 1: shop']);
+      expect(server.requests).to.have.length(3);
+    });
+
+    it('is dropped when the source is stopped meanwhile', async () => {
+      const { server, harness } = await startBoth();
+      server.send('1', [pack(largeOf('one'))]);
+      server.send('2', [pack(largeOf('two'))]);
+      await harness.hasBegun(2);
+      await harness.source.stop();
+      expect(harness.source.current()).to.equal(undefined);
+      expect(harness.source.lastProblems).to.deep.equal([]);
+      expect(harness.logged.join('\n')).not.to.contain('could not');
+      expect(server.requests).to.have.length(1);
+    });
+
+    it('is loaded at once where no thread can be had', async () => {
+      const server = await startServer();
+      const nowhere = new URL('nowhere.mjs', THREAD);
+      const harness = await startSource(`127.0.0.1:${server.port}`, {}, nowhere);
+      await server.request();
+      const nonce = server.send('1', [pack(largeOf('one'))]);
+      expect(await server.request()).to.include({ version_info: '1', response_nonce: nonce });
+      expect(harness.events).to.deep.equal(['loaded 1: one']);
+    });
   });
 
   it('says nothing more once it is stopped', async () => {
