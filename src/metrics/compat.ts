@@ -5,6 +5,7 @@
  * A rule's statsd name is its domain and its levels, dot between: `shop.endpoint_/pay.user`. Labels are the
  * parts of that name: `domain`, `key1`, `key2`; deeper ones are not told apart. Everything counts hits.
  */
+import { Backlog } from './backlog.js';
 import { label, type Family, type Sample } from './exposition.js';
 import type {
   Decision,
@@ -48,8 +49,12 @@ export interface CompatMetricsOptions {
 /** Counts beside the other metrics; nothing here throws on a request's way. */
 export class CompatMetrics {
   private snapshot: Snapshot | undefined;
-  /** Of rules whose name does not depend on the request, by index. */
+  /** Of rules whose name does not depend on the request, by index; filled a few at a time. */
   private byRule: (Line | undefined)[] = [];
+  private readonly entering = new Backlog<Rule>(
+    (rule) => this.lineOfRule(rule),
+    () => undefined,
+  );
   private readonly lines = new Map<string, Line>();
   private namesOf = new Map<string, number>();
   private globalShadow = 0;
@@ -93,16 +98,15 @@ export class CompatMetrics {
   /** Rules that have a name of their own exist at 0 from here on; what has been counted stays. */
   configLoaded(snapshot: Snapshot): void {
     this.loads.good++;
+    this.entering.finish();
     this.snapshot = snapshot;
     this.namesOf = new Map();
-    this.byRule = snapshot.rules.map((rule) =>
-      rule.limits.length === 0 || dependsOnRequest(rule)
-        ? undefined
-        : this.line(statName(rule.domain, rule.chain.map(levelName))),
-    );
+    this.byRule = new Array<Line | undefined>(snapshot.rules.length);
+    this.entering.start(snapshot.rules);
   }
 
   *families(): Generator<Family> {
+    this.entering.finish();
     const lines = [...merge(this.lines.values())];
     for (const stat of STATS) {
       yield counter(
@@ -140,6 +144,7 @@ export class CompatMetrics {
 
   /** The same under statsd names, a line each: `ratelimit.service.rate_limit.shop.user.total_hits: 8`. */
   statsd(): string {
+    this.entering.finish();
     const lines: [string, number][] = [
       ['call.should_rate_limit.redis_error', this.redisErrors],
       ['call.should_rate_limit.service_error', this.serviceErrors],
@@ -186,7 +191,7 @@ export class CompatMetrics {
     if (rule !== undefined && !isOverride) {
       const own =
         decision.snapshot === this.snapshot
-          ? this.byRule[rule.index]
+          ? this.lineOfRule(rule)
           : this.lines.get(statName(rule.domain, rule.chain.map(levelName)));
       if (own !== undefined) return own;
     }
@@ -206,6 +211,16 @@ export class CompatMetrics {
     if (names > this.options.maxNames) return this.line(statName(domain, [OTHER]));
     this.namesOf.set(origin, names);
     return this.line(name);
+  }
+
+  /** Of a rule of the snapshot; undefined when its name depends on the request. */
+  private lineOfRule(rule: Rule): Line | undefined {
+    const known = this.byRule[rule.index];
+    if (known !== undefined) return known;
+    if (rule.limits.length === 0 || dependsOnRequest(rule)) return undefined;
+    const line = this.line(statName(rule.domain, rule.chain.map(levelName)));
+    this.byRule[rule.index] = line;
+    return line;
   }
 
   private line(name: string): Line {

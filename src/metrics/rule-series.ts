@@ -4,6 +4,7 @@
  * and no exposition format but the labels' text.
  */
 import type { ActiveKeys, RuleActivity } from './active-keys.js';
+import { Backlog } from './backlog.js';
 import { label } from './exposition.js';
 import type { Decision, DescriptorDecision, LimitDecision, Rule, Snapshot } from '../model.js';
 import { RollingRatio } from './rolling-ratio.js';
@@ -98,34 +99,33 @@ export interface RuleBookOptions {
 /** Every rule's series, across reloads: the same domain and path go on counting. */
 export class RuleBook {
   private snapshot: Snapshot | undefined;
-  private byIndex: RuleSeries[] = [];
+  /** Filled a few at a time, and where a decision needs it. */
+  private byIndex: (RuleSeries | undefined)[] = [];
   private byName = new Map<string, RuleSeries>();
+  /** Of the snapshot before: what no rule has taken over yet. */
+  private before = new Map<string, RuleSeries>();
+  private readonly entering: Backlog<Rule>;
   private request = 0;
   private readonly touched: Series[] = [];
   private readonly touchedRules: RuleSeries[] = [];
 
-  constructor(private readonly options: RuleBookOptions) {}
+  constructor(private readonly options: RuleBookOptions) {
+    this.entering = new Backlog<Rule>(
+      (rule) => this.seriesOfRule(rule),
+      () => {
+        this.forgetRest();
+      },
+    );
+  }
 
   /** Rules that are gone lose their series, new ones start at 0. */
   load(snapshot: Snapshot): void {
-    const before = this.byName;
+    this.entering.finish();
+    this.before = this.byName;
     this.snapshot = snapshot;
     this.byName = new Map();
-    this.byIndex = snapshot.rules.map((rule) => {
-      const name = nameOf(rule.domain, rule.path);
-      const series = before.get(name) ?? this.create(rule.domain, rule.path);
-      before.delete(name);
-      this.byName.set(name, series);
-      if (!byValue(rule)) series.values = undefined;
-      return series;
-    });
-    for (const [name, series] of before) {
-      if (series.path === OVERRIDE && snapshot.domains.has(series.domain)) {
-        this.byName.set(name, series);
-      } else {
-        this.options.activeKeys.forget(series.activity);
-      }
-    }
+    this.byIndex = new Array<RuleSeries | undefined>(snapshot.rules.length);
+    this.entering.start(snapshot.rules);
   }
 
   /** Counts a decision; true when some rule matched, or the request brought a limit. */
@@ -148,13 +148,38 @@ export class RuleBook {
    * brought. Each once: a sample that stands twice makes a scrape fail.
    */
   all(): ReadonlySet<RuleSeries> {
+    this.entering.finish();
     const found = new Set<RuleSeries>();
     for (const rule of this.snapshot?.rules ?? []) {
-      const series = this.byIndex[rule.index];
-      if (series !== undefined && isCounted(rule)) found.add(series);
+      if (isCounted(rule)) found.add(this.seriesOfRule(rule));
     }
     for (const series of this.byName.values()) if (series.path === OVERRIDE) found.add(series);
     return found;
+  }
+
+  /** Of a rule of the snapshot. */
+  private seriesOfRule(rule: Rule): RuleSeries {
+    const known = this.byIndex[rule.index];
+    if (known !== undefined) return known;
+    const name = nameOf(rule.domain, rule.path);
+    const series = this.before.get(name) ?? this.create(rule.domain, rule.path);
+    this.before.delete(name);
+    this.byName.set(name, series);
+    this.byIndex[rule.index] = series;
+    if (!byValue(rule)) series.values = undefined;
+    return series;
+  }
+
+  /** What no rule has taken over is gone, save what requests brought to domains that are still there. */
+  private forgetRest(): void {
+    for (const [name, series] of this.before) {
+      if (series.path === OVERRIDE && this.snapshot?.domains.has(series.domain) === true) {
+        this.byName.set(name, series);
+      } else {
+        this.options.activeKeys.forget(series.activity);
+      }
+    }
+    this.before = new Map();
   }
 
   private create(domain: string, path: string): RuleSeries {
@@ -169,18 +194,22 @@ export class RuleBook {
   private find(decision: Decision, rule: Rule | undefined): RuleSeries | undefined {
     if (rule !== undefined) {
       return decision.snapshot === this.snapshot
-        ? this.byIndex[rule.index]
-        : this.byName.get(nameOf(rule.domain, rule.path));
+        ? this.seriesOfRule(rule)
+        : this.named(nameOf(rule.domain, rule.path));
     }
     const { domain } = decision.request;
     if (!decision.domainKnown) return undefined;
     const name = nameOf(domain, OVERRIDE);
-    let series = this.byName.get(name);
+    let series = this.named(name);
     if (series === undefined) {
       series = this.create(domain, OVERRIDE);
       this.byName.set(name, series);
     }
     return series;
+  }
+
+  private named(name: string): RuleSeries | undefined {
+    return this.byName.get(name) ?? this.before.get(name);
   }
 
   private fold(

@@ -11,6 +11,7 @@ import type {
   Snapshot,
   Source,
 } from '../../src/model.js';
+import { compileRules } from '../../src/rules/rules.js';
 import { entriesOf, limitOf } from '../support/decided.js';
 
 function snapshotOf(yaml: string, generation = 1): Snapshot {
@@ -21,6 +22,22 @@ function snapshotOf(yaml: string, generation = 1): Snapshot {
     nowMs: 1_700_000_000_000,
   }).snapshot;
 }
+
+/** 20,000 rules: `path=FIRST`, and so on. */
+function largeSnapshot(generation: number, first: number): Snapshot {
+  const [pattern] = shopRule.rules;
+  if (pattern === undefined) throw new Error('no rule');
+  const rules = Array.from({ length: 20_000 }, (_, index) => ({
+    ...pattern,
+    value: String(first + index),
+    children: [],
+  }));
+  return { ...shopRule, generation, ...compileRules([{ name: 'shop', rules }]) };
+}
+
+const shopRule = snapshotOf(
+  'domain: shop\ndescriptors: [{key: path, rate_limit: {unit: day, requests_per_unit: 9}}]\n',
+);
 
 interface Part {
   readonly entries: string;
@@ -309,6 +326,39 @@ describe('Metrics', () => {
     expect(body).to.not.include('rule="ip"');
     expect(body).to.include('rule="new",outcome="allowed"} 0\n');
     expect(await read(metrics, 'weir_config_generation')).to.deep.equal({ '': 2 });
+  });
+
+  it('counts rules of a large reload before it has entered them all', async () => {
+    const many = create({ compat: { shadowMode: false } });
+    const first = largeSnapshot(1, 0);
+    many.configLoaded(first);
+    many.observeDecision(decide(first, true, [{ entries: 'path=19999' }]));
+    many.observeDecision(decide(first, true, [{ entries: 'path=5' }]));
+    many.observeDecision(decide(first, true, [{ entries: 'x=a', override: true }]));
+    const next = largeSnapshot(2, 10_000);
+    many.configLoaded(next);
+    // Of requests that began before the reload.
+    many.observeDecision(decide(first, true, [{ entries: 'path=19998' }, { entries: 'path=5' }]));
+    many.observeDecision(decide(first, true, [{ entries: 'x=b', override: true }]));
+    many.observeDecision(
+      decide(next, true, [{ entries: 'path=19998' }, { entries: 'path=29999' }]),
+    );
+    expect(await read(many, 'weir_decisions_total')).to.deep.equal({
+      'domain="shop",rule="path=19998",outcome="allowed"': 2,
+      'domain="shop",rule="path=19999",outcome="allowed"': 1,
+      'domain="shop",rule="path=29999",outcome="allowed"': 1,
+      'domain="shop",rule="override",outcome="allowed"': 2,
+    });
+    expect(await read(many, 'ratelimit_service_rate_limit_total_hits')).to.deep.equal({
+      'domain="shop",key1="path_19998"': 2,
+      'domain="shop",key1="path_19999"': 1,
+      'domain="shop",key1="path_29999"': 1,
+      'domain="shop",key1="path_5"': 2,
+      'domain="shop",key1="x_a"': 1,
+      'domain="shop",key1="x_b"': 1,
+    });
+    const { body } = await many.exposition(undefined);
+    expect(body.match(/^weir_active_keys/gm)).to.have.length(20_001);
   });
 
   it('says whether the newest configuration is in use', async () => {
