@@ -4,7 +4,7 @@
  */
 import type { Logger, Snapshot } from '../model.js';
 import type { Loaded } from './load.js';
-import { ConfigError, nameProblems, type Problem } from './problems.js';
+import { ConfigError, nameFirst, nameProblems, type Problem } from './problems.js';
 
 /** Who is told, and where it is logged. */
 export interface ConfigUser {
@@ -98,7 +98,7 @@ export class ConfigInForce {
   private logLoaded({ snapshot, warnings }: Loaded, message: string): void {
     const { generation, files, rules, domains } = snapshot;
     this.user.logger.info(
-      { generation, files, rules: rules.length, domains: [...domains] },
+      { generation, files: names(files), rules: rules.length, domains: names([...domains]) },
       message,
     );
     if (warnings.length === 0) return;
@@ -136,4 +136,8 @@ export class ConfigInForce {
       this.user.logger.error({ err: error }, 'what uses the configuration failed to take it');
     }
   }
+}
+
+function names(list: readonly string[]): string[] {
+  return nameFirst(list, (name) => name);
 }

@@ -4,7 +4,7 @@
  */
 import type { Position } from '../model.js';
 
-/** Problems that are named in one line of the log, and to an xDS server. */
+/** What is named of a list in one line of the log, or to an xDS server. */
 const MAX_NAMED = 20;
 
 /** One thing that is wrong, or doubtful. Line and column count from 1; 1:1 for a whole file. */
@@ -54,8 +54,13 @@ export function formatProblem(problem: Problem): string {
 
 /** The first problems as lines, and how many more there are. */
 export function nameProblems(problems: readonly Problem[]): string[] {
-  const named = problems.slice(0, MAX_NAMED).map(formatProblem);
-  const more = problems.length - named.length;
+  return nameFirst(problems, formatProblem);
+}
+
+/** The first of a list by their names, and how many more there are: a line of ten thousand is no help. */
+export function nameFirst<T>(list: readonly T[], nameOf: (item: T) => string): string[] {
+  const named = list.slice(0, MAX_NAMED).map(nameOf);
+  const more = list.length - named.length;
   return more === 0 ? named : [...named, `and ${String(more)} more`];
 }
 

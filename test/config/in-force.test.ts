@@ -119,6 +119,16 @@ describe('configuration in force', () => {
     expect(problems.slice(19)).to.deep.equal(['a.yaml:1:2 shop: no 19', 'and 2 more']);
   });
 
+  it('names 20 files and domains in the log and counts the rest', () => {
+    const { snapshot, warnings } = loadedOf('shop', 1);
+    const numbered = (kind: string) => Array.from({ length: 30 }, (_, index) => `${kind}${index}`);
+    const many = { ...snapshot, files: numbered('f'), domains: new Set(numbered('d')) };
+    inForce.load('a', { snapshot: many, warnings });
+    const { files, domains } = fields[0] as { files: string[]; domains: string[] };
+    expect(files.slice(19)).to.deep.equal(['f19', 'and 10 more']);
+    expect(domains.slice(19)).to.deep.equal(['d19', 'and 10 more']);
+  });
+
   it('is handed over again when what was refused is taken back', () => {
     inForce.load('a', loadedOf('shop', 1));
     inForce.refuse('b', errorOf('bad'));
