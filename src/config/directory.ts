@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import { loadAside } from './load-aside.js';
+import { loadAside, type AsideOptions } from './load-aside.js';
 import { loadConfig, type ConfigFile, type Loaded, type LoadOptions } from './load.js';
 import { ConfigError, type Problem } from './problems.js';
 
@@ -61,14 +61,14 @@ export function loadReading(reading: DirectoryReading, options: LoadOptions): Lo
 export async function loadReadingAside(
   reading: DirectoryReading,
   options: LoadOptions,
-  signal?: AbortSignal,
+  aside: AsideOptions,
 ): Promise<Loaded> {
   const size = reading.files.reduce((sum, { text }) => sum + text.length, 0);
   if (size < LARGE) return loadReading(reading, options);
   try {
-    return addFindings(reading, await loadAside(reading.files, options, { signal }));
+    return addFindings(reading, await loadAside(reading.files, options, aside));
   } catch (error) {
-    signal?.throwIfAborted();
+    aside.signal?.throwIfAborted();
     // Where there can be no thread, a pause is better than rules that are old.
     if (!(error instanceof ConfigError)) return loadReading(reading, options);
     throw addProblems(reading, error);

@@ -32,6 +32,8 @@ export interface ConfigWatcherOptions extends ConfigUser {
   readonly load: Pick<LoadOptions, 'mergeDomains' | 'defaultOnStoreError'>;
   /** The wall clock, in ms since the epoch. */
   readonly now: () => number;
+  /** The file that a thread runs to read a large configuration; where this code is not compiled. */
+  readonly thread?: URL;
 }
 
 /** Has a life: `start` once, `stop` once. Never throws, also not when a callback does. */
@@ -145,6 +147,7 @@ export class ConfigWatcher {
 
   private async load(reading: DirectoryReading): Promise<void> {
     const { snapshot, nextGeneration } = this.inForce;
+    const { thread } = this.options;
     try {
       if (snapshot !== undefined && reading.files.length === 0) throw this.emptied(reading);
       const options = {
@@ -156,7 +159,7 @@ export class ConfigWatcher {
       const loaded =
         snapshot === undefined
           ? loadReading(reading, options)
-          : await loadReadingAside(reading, options, this.end.signal);
+          : await loadReadingAside(reading, options, { signal: this.end.signal, thread });
       if (!this.end.signal.aborted) this.inForce.load(reading.digest, loaded);
     } catch (error) {
       if (!this.end.signal.aborted) this.inForce.refuse(reading.digest, error);

@@ -305,6 +305,59 @@ describe('config watcher', function () {
     ]);
   });
 
+  describe('with a large configuration', () => {
+    const large = (requests: number, length = 300): string => {
+      const rules = Array.from(
+        { length },
+        (_, index) =>
+          `  - {key: path, value: /${String(index)}, rate_limit: {unit: day, requests_per_unit: 1}}\n`,
+      );
+      return limitOf(requests) + rules.join('');
+    };
+    let begun: number;
+    const aside: Partial<ConfigWatcherOptions> = {
+      thread: new URL('../support/reading-thread.mjs', import.meta.url),
+      now: () => {
+        begun++;
+        return 0;
+      },
+    };
+
+    beforeEach(async () => {
+      begun = 0;
+      write('a.yaml', large(2));
+      await start(aside);
+    });
+
+    it('uses the one before while it reads', async () => {
+      write('a.yaml', large(3));
+      await within2s(() => begun === 2);
+      expect(requests()).to.equal(2);
+      await within2s(() => requests() === 3);
+      expect(watcher.current()?.generation).to.equal(2);
+    });
+
+    it('ends in what was written while it read', async () => {
+      write('a.yaml', large(3));
+      await within2s(() => begun === 2);
+      write('a.yaml', large(4));
+      await within2s(() => requests() === 4);
+      expect(loaded.map(({ generation }) => generation)).to.deep.equal([1, 2, 3]);
+    });
+
+    it('drops what it reads when it is stopped', async () => {
+      write('a.yaml', large(3, 10_000));
+      await within2s(() => begun === 2);
+      const beganMs = performance.now();
+      await watcher.stop();
+      // Far less than reading takes.
+      expect(performance.now() - beganMs).to.be.lessThan(400);
+      expect(requests()).to.equal(2);
+      expect(loaded).to.have.length(1);
+      expect([rejected, errorsLogged]).to.deep.equal([[], []]);
+    });
+  });
+
   it('looks at nothing after it has been stopped', async () => {
     write('a.yaml', limitOf(2));
     await start({ pollIntervalMs: 20 });
