@@ -3,14 +3,9 @@
  * made of them, answers out in one write a turn. Every count that a client can drive up is bounded here.
  */
 import type { Socket } from 'node:net';
-import {
-  jitteredAgeMs,
-  MAX_HEADER_LIST_BYTES,
-  MAX_TIMER_MS,
-  type CallLimits,
-  type Methods,
-} from '../calls.js';
+import { jitteredAgeMs, MAX_HEADER_LIST_BYTES, type CallLimits, type Methods } from '../calls.js';
 import { Call, type CallConnection } from './call.js';
+import { ConnectionError } from './connection-error.js';
 import {
   ACK,
   CONTINUATION,
@@ -25,10 +20,8 @@ import {
   HEADERS,
   MAX_FRAME_BYTES,
   MAX_STREAM_ID,
-  MAX_WINDOW,
   PADDED,
   PING,
-  PREFACE,
   PREFIX_BYTES,
   PRIORITY,
   PUSH_PROMISE,
@@ -40,15 +33,17 @@ import {
   WINDOW_UPDATE,
   WITH_PRIORITY,
 } from './frames.js';
+import { FrameReader } from './frame-reader.js';
+import { HeaderBlock } from './header-block.js';
 import { HeaderDecoder, HpackError, type HeaderField } from './hpack.js';
 import { Patience } from './patience.js';
 import { areTrailers, parseHead, type RequestHead } from './request-head.js';
+import { SendWindows } from './send-windows.js';
+import { Timers } from './timers.js';
 
 /** What a client may send on one connection before it hears of a new window. */
 const CONNECTION_WINDOW = 16_777_216;
 const HEADER_TABLE_BYTES = 4096;
-/** Of one request's headers as they come, all their frames together. */
-const MAX_BLOCK_BYTES = 65_536;
 /** When so much waits for a client to read it, nothing more is read of it. */
 const MAX_UNSENT_BYTES = 1_048_576;
 /** A client that has not said its first words by then is dropped. */
@@ -59,13 +54,6 @@ const NOTHING = Buffer.alloc(0);
 /** The payload of our pings, by what they are for. */
 const KEEPALIVE = Buffer.from('alive?\0\0', 'latin1');
 const LAST_CALLS = Buffer.from('leaving\0', 'latin1');
-
-/** What the client did wrong, for the whole connection. */
-class ConnectionError extends Error {
-  constructor(readonly code: number) {
-    super();
-  }
-}
 
 /** Told, once each at most, what becomes of a connection. */
 export interface ConnectionObserver {
@@ -82,36 +70,27 @@ export class Connection implements CallConnection {
   private readonly streamWindow: number;
   private readonly decoder = new HeaderDecoder(HEADER_TABLE_BYTES, MAX_HEADER_LIST_BYTES);
   private readonly calls = new Map<number, Call>();
-  private readonly waiting = new Set<Call>();
+  private readonly windows = new SendWindows();
   /** Streams that we have closed, of which the client may not know yet. */
   private readonly cutShort = new Set<number>();
-  private readonly timers = new Set<NodeJS.Timeout>();
-
-  /** How much of the client's preface is still to come. */
-  private prefaceLeft = PREFACE.length;
+  private readonly timers = new Timers();
+  private readonly reader = new FrameReader((bytes, at, end) => {
+    this.readFrame(bytes, at, end);
+    // Here, and not where it is borne, which may be where nothing may be thrown.
+    if (this.patience.isExhausted()) throw new ConnectionError(ERROR.enhanceYourCalm);
+  });
   private settled = false;
-  /** A frame that has not come whole: its first `have` bytes. */
-  private partial: Buffer = NOTHING;
-  private have = 0;
-  /** Of a header block that goes on in CONTINUATION frames. */
-  private block: Buffer | undefined;
-  private blockBytes = 0;
-  private blockStream = 0;
-  private blockEndsStream = false;
+  /** One that goes on in CONTINUATION frames. */
+  private block: HeaderBlock | undefined;
 
   private lastStream = 0;
   /** Streams above this one are not taken any more. */
   private lastTaken = MAX_STREAM_ID;
-  private peerWindow = DEFAULT_WINDOW;
-  private window = DEFAULT_WINDOW;
   /** What has come since the client heard of a new window. */
   private receivedBytes = 0;
   /** What the header lists say that the decoder remembers. */
   private readonly heads = new WeakMap<readonly HeaderField[], RequestHead>();
 
-  /** Calls that wait for their window may find it larger. */
-  private windowsGrown = false;
-  private peerWindowChanged = false;
   private flushing = false;
   /** The client does not read what it is sent. */
   private congested = false;
@@ -149,12 +128,11 @@ export class Connection implements CallConnection {
 
   sendWindow(call: Call): number {
     if (this.isCongested()) return 0;
-    return Math.min(this.window, this.peerWindow + call.credit - call.sentBytes);
+    return this.windows.of(call);
   }
 
   dataSent(call: Call, bytes: number): void {
-    this.window -= bytes;
-    call.sentBytes += bytes;
+    this.windows.sent(call, bytes);
   }
 
   answered(call: Call): void {
@@ -168,7 +146,7 @@ export class Connection implements CallConnection {
   }
 
   awaitWindow(call: Call): void {
-    this.waiting.add(call);
+    this.windows.await(call);
   }
 
   flushSoon(): void {
@@ -210,7 +188,7 @@ export class Connection implements CallConnection {
     // By the time that this comes back the client has seen it.
     this.writer.frame(PING, 0, 0, LAST_CALLS);
     this.flushSoon();
-    this.after(this.limits.keepaliveTimeoutMs, () => {
+    this.timers.after(this.limits.keepaliveTimeoutMs, () => {
       this.refuseMore();
     });
   }
@@ -238,22 +216,22 @@ export class Connection implements CallConnection {
 
   private startTimers(): void {
     const { limits } = this;
-    this.after(Math.min(PREFACE_TIMEOUT_MS, limits.maxConnectionIdleMs), () => {
+    this.timers.after(Math.min(PREFACE_TIMEOUT_MS, limits.maxConnectionIdleMs), () => {
       if (!this.settled) this.destroy();
     });
     let lastStream = 0;
-    this.every(limits.maxConnectionIdleMs, () => {
+    this.timers.every(limits.maxConnectionIdleMs, () => {
       if (this.calls.size === 0 && this.lastStream === lastStream) this.leave();
       lastStream = this.lastStream;
     });
     let reads = 0;
-    this.every(limits.keepaliveTimeMs, () => {
+    this.timers.every(limits.keepaliveTimeMs, () => {
       if (this.reads === reads) this.ping();
       reads = this.reads;
     });
-    this.after(jitteredAgeMs(limits.maxConnectionAgeMs), () => {
+    this.timers.after(jitteredAgeMs(limits.maxConnectionAgeMs), () => {
       this.leave();
-      this.after(limits.maxConnectionAgeGraceMs, () => {
+      this.timers.after(limits.maxConnectionAgeGraceMs, () => {
         this.destroy();
       });
     });
@@ -263,34 +241,17 @@ export class Connection implements CallConnection {
     const { reads } = this;
     this.writer.frame(PING, 0, 0, KEEPALIVE);
     this.flushSoon();
-    this.after(this.limits.keepaliveTimeoutMs, () => {
+    this.timers.after(this.limits.keepaliveTimeoutMs, () => {
       if (this.reads === reads) this.destroy();
     });
-  }
-
-  private after(ms: number, act: () => void): void {
-    if (this.closed) return;
-    const timer = setTimeout(
-      () => {
-        this.timers.delete(timer);
-        act();
-      },
-      Math.min(ms, MAX_TIMER_MS),
-    ).unref();
-    this.timers.add(timer);
-  }
-
-  private every(ms: number, act: () => void): void {
-    this.timers.add(setInterval(act, Math.min(ms, MAX_TIMER_MS)).unref());
   }
 
   private end(): void {
     if (this.closed) return;
     this.closed = true;
-    for (const timer of this.timers) clearTimeout(timer);
+    this.timers.end();
     for (const call of this.calls.values()) call.cancel();
     this.calls.clear();
-    this.waiting.clear();
     this.observer.closed(this);
   }
 
@@ -323,7 +284,7 @@ export class Connection implements CallConnection {
     const isOver = this.lastTaken !== MAX_STREAM_ID && this.calls.size === 0;
     if (!isOver || socket.writableEnded) return;
     socket.end();
-    this.after(this.limits.keepaliveTimeoutMs, () => {
+    this.timers.after(this.limits.keepaliveTimeoutMs, () => {
       this.destroy();
     });
   };
@@ -335,7 +296,7 @@ export class Connection implements CallConnection {
 
   private decongest(): void {
     this.congested = false;
-    this.windowsGrown = true;
+    this.windows.retry();
     this.attempt(() => {
       this.sendWaiting();
     });
@@ -344,7 +305,7 @@ export class Connection implements CallConnection {
 
   private drop(call: Call): void {
     this.calls.delete(call.id);
-    if (this.waiting.size > 0) this.waiting.delete(call);
+    this.windows.forget(call);
     if (this.leaving && this.calls.size === 0) this.flushSoon();
   }
 
@@ -365,7 +326,7 @@ export class Connection implements CallConnection {
   private read(chunk: Buffer): void {
     this.reads++;
     this.attempt(() => {
-      this.readFrames(chunk);
+      this.reader.read(chunk);
       this.sendWaiting();
     });
   }
@@ -380,74 +341,12 @@ export class Connection implements CallConnection {
     }
   }
 
-  private readFrames(chunk: Buffer): void {
-    let at = this.prefaceLeft === 0 ? 0 : this.readPreface(chunk);
-    if (this.have > 0) at = this.fillPartial(chunk, at);
-    while (chunk.length - at >= FRAME_HEAD_BYTES && !this.closed) {
-      const end = at + FRAME_HEAD_BYTES + payloadLength(chunk, at);
-      if (end > chunk.length) break;
-      this.readFrame(chunk, at, end);
-      // Here, and not where it is borne, which may be where nothing may be thrown.
-      if (this.patience.isExhausted()) throw new ConnectionError(ERROR.enhanceYourCalm);
-      at = end;
-    }
-    if (at < chunk.length && !this.closed) this.keepPartial(chunk, at);
-  }
-
-  private readPreface(chunk: Buffer): number {
-    const from = PREFACE.length - this.prefaceLeft;
-    const size = Math.min(this.prefaceLeft, chunk.length);
-    if (PREFACE.compare(chunk, 0, size, from, from + size) !== 0) {
-      throw new ConnectionError(ERROR.protocol);
-    }
-    this.prefaceLeft -= size;
-    return size;
-  }
-
-  /** Puts what comes behind what there is of a frame; returns where the next frame begins. */
-  private fillPartial(chunk: Buffer, from: number): number {
-    let at = from;
-    if (this.have < FRAME_HEAD_BYTES) {
-      at += this.copyPartial(chunk, at, FRAME_HEAD_BYTES);
-      if (this.have < FRAME_HEAD_BYTES) return at;
-    }
-    const size = FRAME_HEAD_BYTES + payloadLength(this.partial, 0);
-    if (size > this.partial.length) {
-      const larger = Buffer.allocUnsafe(size);
-      this.partial.copy(larger, 0, 0, this.have);
-      this.partial = larger;
-    }
-    at += this.copyPartial(chunk, at, size);
-    if (this.have < size) return at;
-    const { partial } = this;
-    // An idle connection shall hold no frame that it has read.
-    this.partial = NOTHING;
-    this.have = 0;
-    this.readFrame(partial, 0, size);
-    return at;
-  }
-
-  private copyPartial(chunk: Buffer, at: number, size: number): number {
-    const copied = chunk.copy(this.partial, this.have, at, at + size - this.have);
-    this.have += copied;
-    return copied;
-  }
-
-  private keepPartial(chunk: Buffer, at: number): void {
-    const size =
-      chunk.length - at < FRAME_HEAD_BYTES
-        ? FRAME_HEAD_BYTES
-        : FRAME_HEAD_BYTES + payloadLength(chunk, at);
-    this.partial = Buffer.allocUnsafe(size);
-    this.have = chunk.copy(this.partial, 0, at);
-  }
-
   private readFrame(bytes: Buffer, at: number, end: number): void {
     const type = bytes[at + 3] ?? 0;
     const flags = bytes[at + 4] ?? 0;
     const stream = read31(bytes, at + 5);
     const from = at + FRAME_HEAD_BYTES;
-    if (this.block !== undefined && (type !== CONTINUATION || stream !== this.blockStream)) {
+    if (this.block !== undefined && (type !== CONTINUATION || stream !== this.block.stream)) {
       throw new ConnectionError(ERROR.protocol);
     }
     if (!this.settled) {
@@ -462,8 +361,7 @@ export class Connection implements CallConnection {
         this.readHeaders(bytes, from, end, flags, stream);
         break;
       case CONTINUATION:
-        if (this.block === undefined) throw new ConnectionError(ERROR.protocol);
-        this.collectBlock(bytes, from, end, (flags & END_HEADERS) !== 0);
+        this.readContinuation(bytes, from, end, flags);
         break;
       case PRIORITY:
         this.readPriority(bytes, from, end, stream);
@@ -566,36 +464,34 @@ export class Connection implements CallConnection {
       if (read31(bytes, start) === stream) throw new ConnectionError(ERROR.protocol);
       start += 5;
     }
-    this.blockStream = stream;
-    this.blockEndsStream = (flags & END_STREAM) !== 0;
-    if ((flags & END_HEADERS) !== 0) this.readBlock(bytes, start, to - padding);
+    const isLast = (flags & END_STREAM) !== 0;
+    if ((flags & END_HEADERS) !== 0) this.readBlock(bytes, start, to - padding, stream, isLast);
     else {
-      this.block = NOTHING;
-      this.blockBytes = 0;
-      this.collectBlock(bytes, start, to - padding, false);
+      this.block = new HeaderBlock(stream, isLast);
+      this.block.append(bytes, start, to - padding);
     }
   }
 
-  private collectBlock(bytes: Buffer, from: number, to: number, isLast: boolean): void {
+  private readContinuation(bytes: Buffer, from: number, to: number, flags: number): void {
+    const { block } = this;
+    if (block === undefined) throw new ConnectionError(ERROR.protocol);
     if (from === to) this.patience.bear();
-    const have = this.blockBytes;
-    this.blockBytes += to - from;
-    if (this.blockBytes > MAX_BLOCK_BYTES) throw new ConnectionError(ERROR.enhanceYourCalm);
-    let block = this.block ?? NOTHING;
-    if (this.blockBytes > block.length) {
-      const larger = Buffer.allocUnsafe(this.blockBytes * 2);
-      block.copy(larger, 0, 0, have);
-      block = larger;
-    }
-    bytes.copy(block, have, from, to);
-    this.block = isLast ? undefined : block;
-    if (isLast) this.readBlock(block, 0, this.blockBytes);
+    block.append(bytes, from, to);
+    if ((flags & END_HEADERS) === 0) return;
+    this.block = undefined;
+    const whole = block.bytes;
+    this.readBlock(whole, 0, whole.length, block.stream, block.endsStream);
   }
 
-  private readBlock(bytes: Buffer, from: number, to: number): void {
+  private readBlock(
+    bytes: Buffer,
+    from: number,
+    to: number,
+    stream: number,
+    isLast: boolean,
+  ): void {
     // Even for a stream that is refused: it may change the table of all that follow.
     const fields = this.decoder.decode(bytes, from, to);
-    const { blockStream: stream, blockEndsStream: isLast } = this;
     if (stream <= this.lastStream) {
       this.readTrailers(stream, fields, isLast);
       return;
@@ -694,10 +590,7 @@ export class Connection implements CallConnection {
 
   private apply(setting: number, value: number): void {
     if (setting === SETTING.initialWindowSize) {
-      if (value > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
-      this.peerWindow = value;
-      this.windowsGrown = true;
-      this.peerWindowChanged = true;
+      this.windows.resize(value);
     } else if (setting === SETTING.enablePush) {
       if (value > 1) throw new ConnectionError(ERROR.protocol);
     } else if (setting === SETTING.maxFrameSize) {
@@ -722,47 +615,16 @@ export class Connection implements CallConnection {
     if (stream > this.lastStream) throw new ConnectionError(ERROR.protocol);
     const increment = read31(bytes, from);
     if (stream === 0) {
-      this.window += increment;
-      if (increment === 0) throw new ConnectionError(ERROR.protocol);
-      if (this.window > MAX_WINDOW) throw new ConnectionError(ERROR.flowControl);
-      this.windowsGrown = true;
+      this.windows.grow(increment);
       return;
     }
     const call = this.calls.get(stream);
     if (call === undefined) return;
-    call.credit += increment;
-    const window = this.peerWindow + call.credit - call.sentBytes;
     if (increment === 0) this.punish(call, ERROR.protocol);
-    else if (window > MAX_WINDOW) this.punish(call, ERROR.flowControl);
-    else if (this.waiting.delete(call)) call.sendUnsent();
+    else if (!this.windows.growStream(call, increment)) this.punish(call, ERROR.flowControl);
   }
 
-  /** At the end of what has come: a thousand calls may wait, and a chunk hold a thousand small windows. */
   private sendWaiting(): void {
-    if (!this.windowsGrown) return;
-    this.windowsGrown = false;
-    if (this.peerWindowChanged) this.checkWindows();
-    if (this.waiting.size === 0) return;
-    for (const call of [...this.waiting]) {
-      if (this.window <= 0 || this.isCongested()) return;
-      this.waiting.delete(call);
-      call.sendUnsent();
-    }
+    this.windows.sendWaiting(this.calls.values(), () => this.isCongested());
   }
-
-  private checkWindows(): void {
-    this.peerWindowChanged = false;
-    for (const call of this.calls.values()) {
-      if (this.peerWindow + call.credit - call.sentBytes > MAX_WINDOW) {
-        throw new ConnectionError(ERROR.flowControl);
-      }
-    }
-  }
-}
-
-/** Of the frame that begins here. Throws when it is larger than we said that we take. */
-function payloadLength(bytes: Buffer, at: number): number {
-  const length = ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0);
-  if (length > MAX_FRAME_BYTES) throw new ConnectionError(ERROR.frameSize);
-  return length;
 }

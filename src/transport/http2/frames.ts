@@ -57,7 +57,8 @@ export const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 /** gRPC's own head of a message: whether it is compressed, and its length. */
 export const PREFIX_BYTES = 5;
 
-const RETAINED_BYTES = 65_536;
+/** A buffer that has become larger is not kept: most connections are idle most of the time. */
+const RETAINED_BYTES = 16_384;
 
 /** A header block of literals that neither side remembers, so that it is the same bytes each time. */
 export function headerBlock(fields: readonly (readonly [name: string, value: string])[]): Buffer {
@@ -118,10 +119,14 @@ export class FrameWriter {
 
   /** All frames since the last time. */
   take(): Buffer {
-    const taken = Buffer.allocUnsafe(this.size);
-    this.bytes.copy(taken, 0, 0, this.size);
+    const { bytes, size } = this;
     this.size = 0;
-    if (this.bytes.length > RETAINED_BYTES) this.bytes = Buffer.allocUnsafeSlow(4096);
+    if (bytes.length > RETAINED_BYTES) {
+      this.bytes = Buffer.allocUnsafeSlow(4096);
+      return bytes.subarray(0, size);
+    }
+    const taken = Buffer.allocUnsafe(size);
+    bytes.copy(taken, 0, 0, size);
     return taken;
   }
 
