@@ -275,8 +275,11 @@ export class Connection implements CallConnection {
     const { socket, writer } = this;
     if (this.closed) return;
     const wasFull = this.isCongested();
-    // The end has been written when the last call was answered: a client may still talk.
-    if (writer.length > 0 && !socket.writableEnded) socket.write(writer.take());
+    if (writer.length > 0) {
+      const bytes = writer.take();
+      // After the last call was answered a client may still talk, and gets no answer.
+      if (!socket.writableEnded) socket.write(bytes);
+    }
     if (socket.writableLength > MAX_UNSENT_BYTES) {
       this.congested = true;
       socket.pause();
@@ -499,6 +502,7 @@ export class Connection implements CallConnection {
     this.lastStream = stream;
     if (stream > this.lastTaken) {
       // The client will try those elsewhere.
+      this.patience.bear();
       this.resetStream(stream, ERROR.refusedStream);
       return;
     }
