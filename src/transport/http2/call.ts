@@ -25,6 +25,7 @@ import {
   type FrameWriter,
 } from './frames.js';
 import { ENCODINGS, type RequestHead } from './request-head.js';
+import { UnfinishedMessage } from './unfinished-message.js';
 
 /** What a call needs of its connection. */
 export interface CallConnection {
@@ -82,9 +83,9 @@ export class Call implements UnaryCall, StreamingCall {
   private begun = false;
   private responded = false;
   private ending = false;
-  /** The beginning of a message, with room to grow: `unfinished` bytes of it are filled. */
-  private room: Buffer | undefined;
-  private unfinished = 0;
+  private unfinished: UnfinishedMessage | undefined;
+  /** So much of it the connection counts. */
+  private unfinishedBytes = 0;
   private unsent: Buffer[] | undefined;
   private unsentBytes = 0;
   private listener: CallListener | undefined;
@@ -114,7 +115,7 @@ export class Call implements UnaryCall, StreamingCall {
   /** Data have come. The bytes are good for the length of this call only. */
   receive(bytes: Buffer): void {
     if (this.over || this.begun) return;
-    const all = this.room === undefined ? bytes : this.append(bytes);
+    const all = this.unfinished?.append(bytes) ?? bytes;
     let at = 0;
     while (all.length - at >= PREFIX_BYTES) {
       const length = read32(all, at + 1);
@@ -139,7 +140,7 @@ export class Call implements UnaryCall, StreamingCall {
   receiveEnd(): void {
     this.remoteEnded = true;
     if (this.over || this.begun) return;
-    if (this.unfinished > 0 || this.listener === undefined) {
+    if (this.unfinished !== undefined || this.listener === undefined) {
       this.fail(status.INTERNAL, 'the request ended before its message did');
     } else this.listener.ended();
   }
@@ -269,28 +270,12 @@ export class Call implements UnaryCall, StreamingCall {
     return this.over || this.begun;
   }
 
-  /** All that has come. The room doubles: a message in pieces of one byte must not cost its square. */
-  private append(bytes: Buffer): Buffer {
-    let room = this.room ?? bytes;
-    const size = this.unfinished + bytes.length;
-    if (size > room.length) {
-      const larger = Buffer.allocUnsafe(size * 2);
-      room.copy(larger, 0, 0, this.unfinished);
-      room = larger;
-      this.room = room;
-    }
-    bytes.copy(room, this.unfinished);
-    return room.subarray(0, size);
-  }
-
-  /** From `at` on the bytes are the beginning of a message. */
+  /** From `at` on, what has come is the beginning of a message. */
   private keep(bytes: Buffer, at: number): void {
-    const size = bytes.length - at;
-    // What came in one piece is the connection's; a copy of it is ours.
-    if (this.room === undefined) this.room = Buffer.from(bytes);
-    if (at > 0) this.room.copyWithin(0, at, bytes.length);
-    const more = size - this.unfinished;
-    this.unfinished = size;
+    if (this.unfinished === undefined) this.unfinished = new UnfinishedMessage(bytes.subarray(at));
+    else if (at > 0) this.unfinished.drop(at);
+    const more = this.unfinished.length - this.unfinishedBytes;
+    this.unfinishedBytes += more;
     this.countUnfinished(more);
   }
 
@@ -308,10 +293,10 @@ export class Call implements UnaryCall, StreamingCall {
   }
 
   private release(): void {
-    if (this.room === undefined) return;
-    this.connection.unfinishedBytes -= this.unfinished;
-    this.room = undefined;
-    this.unfinished = 0;
+    if (this.unfinished === undefined) return;
+    this.connection.unfinishedBytes -= this.unfinishedBytes;
+    this.unfinished = undefined;
+    this.unfinishedBytes = 0;
   }
 
   /** Sends the last headers, whatever is still unsent. */
