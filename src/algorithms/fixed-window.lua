@@ -34,11 +34,11 @@ end
 
 -- [save]
 if state.stored then
-  call('SETRANGE', key, 4, pack('<d', state.used))
+  call('SETRANGE', key, '4', pack('<d', state.used))
 elseif state.used > 0 then
   local startUs = state.window * windowUs
   local ttlUs = startUs + windowUs - max(nowUs, startUs) + min(1000000, windowUs / 2) + jitter
-  call('SET', key, pack('<I4d', state.window, state.used), 'PX', ceil(ttlUs / 1000))
+  call('SET', key, pack('<I4d', state.window, state.used), 'PX', format('%d', ceil(ttlUs / 1000)))
 else
   call('UNLINK', key)
 end

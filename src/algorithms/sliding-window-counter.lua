@@ -150,6 +150,6 @@ else
   if holds then
     call('SET', key, head .. runs, 'KEEPTTL')
   else
-    call('SET', key, head .. runs, 'PX', ceil((untilUs - nowUs) / 1000))
+    call('SET', key, head .. runs, 'PX', format('%d', ceil((untilUs - nowUs) / 1000)))
   end
 end

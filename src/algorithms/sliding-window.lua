@@ -12,14 +12,14 @@ state = {
   algorithm = algorithm, key = key, used = 0, pending = 0, last = false, total = 0, oldest = 0,
   base = 0, drop = 0, added = 0, time = nowUs, spoilt = false,
 }
-local newest = pcall('LINDEX', key, -1)
+local newest = pcall('LINDEX', key, '-1')
 if type(newest) == 'table' and not string.find(newest.err, 'WRONGTYPE', 1, true) then
   -- What may not be read is no reason to throw away what was counted.
   return newest
 end
 if newest then
   state.spoilt = true
-  local front = type(newest) == 'string' and #newest == 21 and call('LINDEX', key, 0)
+  local front = type(newest) == 'string' and #newest == 21 and call('LINDEX', key, '0')
   if front and #front == 21 then
     local last, total = unpackValues('<I7I7', newest)
     -- Else everything has left, or the newest is further ahead than a clock steps back.
@@ -112,7 +112,7 @@ if mode == GIVE_BACK then
     state.base = (state.base + left) % TOTALS
     state.oldest = keptTime
     call('LSET', key, kept, pack('<I7I7I7', keptTime, keptTotal, (keptTotal - state.base) % TOTALS))
-    call('LTRIM', key, kept, -1)
+    call('LTRIM', key, kept, '-1')
     state.drop = 0
   end
 elseif mode == UNDO then
@@ -126,7 +126,7 @@ elseif mode == UNDO then
   local stored = state.used - state.added
   if stored > 0 and left > 0 then
     if state.drop > 0 then
-      call('LTRIM', key, state.drop, -1)
+      call('LTRIM', key, state.drop, '-1')
       state.drop = 0
     end
     -- From the newest on: what a hit leaves behind is taken off the running totals of later entries.
@@ -157,7 +157,7 @@ elseif mode == UNDO then
       end
       place = place - 1
     end
-    local newest, oldest = call('LINDEX', key, -1), call('LINDEX', key, 0)
+    local newest, oldest = call('LINDEX', key, '-1'), call('LINDEX', key, '0')
     if newest and #newest == 21 and #oldest == 21 then
       state.last, state.total = unpackValues('<I7I7', newest)
       local oldestTotal, oldestHits
@@ -183,9 +183,10 @@ end
 if state.spoilt then
   call('UNLINK', key)
 elseif state.drop > 0 then
-  call('LTRIM', key, state.drop, -1)
+  call('LTRIM', key, state.drop, '-1')
 end
 if state.added > 0 then
   call('RPUSH', key, pack('<I7I7I7', state.time, (state.total + state.added) % TOTALS, state.added))
 end
-call('PEXPIRE', key, ceil((windowUs + min(1000000, windowUs / 2) + jitter) / 1000))
+local ttlUs = windowUs + min(1000000, windowUs / 2) + jitter
+call('PEXPIRE', key, format('%d', ceil(ttlUs / 1000)))

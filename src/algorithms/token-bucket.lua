@@ -92,10 +92,11 @@ else
   end
   local deadline = state.deadline
   if deadline and deadline * 1000000 >= fullUs and deadline * 1000000 <= fullUs + windowUs then
-    call('SETRANGE', key, 0, pack('<dd', state.level, state.at))
+    call('SETRANGE', key, '0', pack('<dd', state.level, state.at))
   else
     local untilUs = fullUs + windowUs * 0.8 + jitter
     deadline = min(floor(untilUs / 1000000), 4294967295)
-    call('SET', key, pack('<ddI4', state.level, state.at, deadline), 'PX', ceil((untilUs - nowUs) / 1000))
+    local life = format('%d', ceil((untilUs - nowUs) / 1000))
+    call('SET', key, pack('<ddI4', state.level, state.at, deadline), 'PX', life)
   end
 end

@@ -19,8 +19,11 @@
 -- implausible one counts as empty and is replaced.
 
 local call, pcall, type, select = redis.call, redis.pcall, type, select
-local unpackValues, pack, sub = struct.unpack, struct.pack, string.sub
+local unpackValues, pack, sub, format = struct.unpack, struct.pack, string.sub, string.format
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+
+-- Arguments of commands are texts: Redis would write a number with 17 digits' care, which takes longer than
+-- some commands.
 
 -- Modes; 1 is a peek, for which there is nothing to do.
 local TAKE, RECORD, GIVE_BACK, UNDO = 0, 2, 3, 4
