@@ -45,7 +45,7 @@ const IMPORTS = [
   ['src/admin/*.ts', [...TRANSPORT, 'config/.*', 'rules/.*', 'log/refusal-log'], [NODE, 'fastify']],
   [
     'src/admin/service-sources.ts',
-    [...TRANSPORT, 'config/.*', 'settings/.*', 'storage', 'transport/.*'],
+    [...TRANSPORT, 'metrics/exposition', 'config/.*', 'settings/.*', 'storage', 'transport/.*'],
     [NODE],
   ],
   ['src/storage.ts', ['model', 'settings/settings', 'settings/redis', 'store/.*'], ['node:crypto']],

@@ -12,6 +12,7 @@ import {
 } from './recent-report.js';
 import { formatProblem, type Problem } from '../config/problems.js';
 import type { Limiter } from '../limiter.js';
+import { textOf } from '../metrics/exposition.js';
 import type { StoreFacts } from '../metrics/metrics.js';
 import type { Decision, Logger, Snapshot } from '../model.js';
 import type { Settings } from '../settings/settings.js';
@@ -82,8 +83,7 @@ export function createAdminSources(parts: AdminParts): AdminSources {
     },
     settings: () => shownSettings(parts.env),
     stats: async () => {
-      const { body } = await parts.observer.exposition(undefined);
-      const flat = body
+      const flat = textOf(await parts.observer.exposition(undefined))
         .split('\n')
         .filter((line) => line !== '' && !line.startsWith('#'))
         .map((line) => `${line.replace(/ (\S+)$/, ': $1')}\n`)

@@ -34,7 +34,13 @@ export interface LazyFamily extends Metric {
 /** What a scrape is answered with. */
 export interface Exposition {
   readonly contentType: string;
-  readonly body: string;
+  /** UTF-8, in pieces that may end in the middle of a line but not of a character. */
+  readonly body: readonly Buffer[];
+}
+
+/** What a scrape is answered with, in one. */
+export function textOf(exposition: Exposition): string {
+  return exposition.body.map((piece) => piece.toString()).join('');
 }
 
 /**
@@ -89,16 +95,17 @@ function* linesOf(family: LazyFamily, openMetrics: boolean): Generator<string> {
 }
 
 /**
- * Gathers text in a buffer, a few KB at a time. A megabyte of string parts that all live until the
- * end keeps the garbage collector busy for longer than the writing takes (1,000 rules: 13 ms against 5).
+ * Gathers text in pieces of bytes, a few KB at a time. Megabytes of string parts that all live until the
+ * end keep the garbage collector busy for longer than the writing takes, and one large text is turned
+ * into bytes in one go.
  */
 class Writer {
-  private buffer = Buffer.allocUnsafe(256 * 1024);
-  private length = 0;
-  private part = '';
-
   /** Whether the last text made it write what it had gathered: once in some 50 lines. */
   hasGrown = false;
+  private readonly pieces: Buffer[] = [];
+  private piece = Buffer.allocUnsafe(PIECE_BYTES);
+  private length = 0;
+  private part = '';
 
   add(text: string): void {
     this.part += text;
@@ -106,20 +113,29 @@ class Writer {
     if (this.hasGrown) this.flush();
   }
 
-  end(): string {
+  end(): readonly Buffer[] {
     this.flush();
-    return this.buffer.toString('utf8', 0, this.length);
+    this.closePiece();
+    return this.pieces;
   }
 
   private flush(): void {
     const most = this.part.length * 3;
-    if (this.length + most > this.buffer.length) {
-      this.buffer = Buffer.concat([this.buffer], (this.buffer.length + most) * 2);
+    if (this.length + most > this.piece.length) {
+      this.closePiece();
+      this.piece = Buffer.allocUnsafe(Math.max(PIECE_BYTES, most));
     }
-    this.length += this.buffer.write(this.part, this.length);
+    this.length += this.piece.write(this.part, this.length);
     this.part = '';
   }
+
+  private closePiece(): void {
+    if (this.length > 0) this.pieces.push(this.piece.subarray(0, this.length));
+    this.length = 0;
+  }
 }
+
+const PIECE_BYTES = 64 * 1024;
 
 function writeNumber(value: number): string {
   if (value === Infinity) return '+Inf';

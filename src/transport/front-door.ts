@@ -16,7 +16,7 @@ export interface TransportObserver {
   /** The answer came after the caller's deadline. */
   deadlineExceeded(): void;
   /** The metrics as text, in the format that the Accept header prefers. */
-  exposition(accept: string | undefined): Promise<{ contentType: string; body: string }>;
+  exposition(accept: string | undefined): Promise<{ contentType: string; body: readonly Buffer[] }>;
 }
 
 /** Follows requests in traces. */

@@ -126,13 +126,15 @@ export function send(
   response: ServerResponse,
   status: number,
   contentType: string,
-  body: string,
+  body: string | readonly Buffer[],
 ): void {
   if (response.destroyed || response.headersSent) return;
+  const pieces = typeof body === 'string' ? [Buffer.from(body)] : body;
   response.writeHead(status, {
     'content-type': contentType,
-    'content-length': Buffer.byteLength(body),
+    'content-length': pieces.reduce((sum, piece) => sum + piece.length, 0),
     'x-content-type-options': 'nosniff',
   });
-  response.end(body);
+  for (const piece of pieces.slice(0, -1)) response.write(piece);
+  response.end(pieces.at(-1));
 }

@@ -83,7 +83,10 @@ export class Crew {
         void this.tellMetrics(message.id);
         return;
       case 'exposition':
-        this.scrapes.get(message.id)?.(message.exposition);
+        this.scrapes.get(message.id)?.({
+          contentType: message.contentType,
+          body: [Buffer.from(message.text)],
+        });
         this.scrapes.delete(message.id);
         return;
       case 'report':

@@ -3,7 +3,7 @@
  * nothing and serves nothing: it keeps the workers alive and puts together what each of them knows.
  */
 import type { RecentReport, RecentScope } from '../admin/recent-report.js';
-import type { Exposition, Family } from '../metrics/exposition.js';
+import type { Family } from '../metrics/exposition.js';
 
 /** From a worker to the primary. */
 export type ToPrimary =
@@ -27,7 +27,12 @@ export type ToWorker =
   | { readonly type: 'stop'; readonly signal: NodeJS.Signals }
   | { readonly type: 'collect'; readonly id: number }
   /** The answer to `scrape`. */
-  | { readonly type: 'exposition'; readonly id: number; readonly exposition: Exposition }
+  | {
+      readonly type: 'exposition';
+      readonly id: number;
+      readonly contentType: string;
+      readonly text: string;
+    }
   | { readonly type: 'report'; readonly id: number; readonly scope: RecentScope }
   /** The answer to `recent`. */
   | { readonly type: 'reports'; readonly id: number; readonly reports: readonly RecentReport[] }

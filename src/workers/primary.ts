@@ -5,7 +5,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { RecentReport, RecentScope } from '../admin/recent-report.js';
-import { writeExposition } from '../metrics/exposition.js';
+import { textOf, writeExposition } from '../metrics/exposition.js';
 import type { Log } from '../log/log.js';
 import { isToPrimary, type ToPrimary, type ToWorker } from './messages.js';
 import { WorkerTotals } from './totals.js';
@@ -112,7 +112,9 @@ export class Primary {
   private async scrape(asker: Worker, id: number, accept: string | undefined): Promise<void> {
     await this.collect((collection) => ({ type: 'collect', id: collection }));
     const exposition = await writeExposition(this.totals.all(), accept);
-    send(asker, { type: 'exposition', id, exposition });
+    const { contentType } = exposition;
+    // The channel knows no bytes.
+    send(asker, { type: 'exposition', id, contentType, text: textOf(exposition) });
   }
 
   /** What all workers but the asker have decided lately. */

@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { readdirSync, readFileSync } from 'node:fs';
+import { textOf } from '../../src/metrics/exposition.js';
 import { Metrics } from '../../src/metrics/metrics.js';
 
 const FILES = ['deploy/prometheus', 'deploy/grafana']
@@ -19,7 +20,7 @@ async function servedNames(): Promise<Set<string>> {
     nowMs: () => 1_700_000_000_000,
   });
   const names = new Set<string>();
-  for (const [, name = '', type = ''] of (await metrics.exposition(undefined)).body.matchAll(
+  for (const [, name = '', type = ''] of textOf(await metrics.exposition(undefined)).matchAll(
     /^# TYPE (\S+) (\S+)$/gm,
   )) {
     names.add(name);

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { expect } from 'chai';
 import { loadConfig } from '../../src/config/load.js';
 import { createLimiter } from '../../src/limiter.js';
+import { textOf } from '../../src/metrics/exposition.js';
 import { Metrics, NO_METRICS } from '../../src/metrics/metrics.js';
 import type { Decision, Descriptor, Snapshot } from '../../src/model.js';
 import { CounterKeys } from '../../src/store/keys.js';
@@ -49,8 +50,8 @@ async function count(
   }
   return {
     statsd: metrics.statsd(),
-    text: (await metrics.exposition(undefined)).body,
-    openMetrics: (await metrics.exposition('application/openmetrics-text')).body,
+    text: textOf(await metrics.exposition(undefined)),
+    openMetrics: textOf(await metrics.exposition('application/openmetrics-text')),
   };
 }
 
@@ -266,13 +267,13 @@ describe('metrics under the names of the usual service', () => {
       detailedMaxSeries: 10,
       nowMs: () => 0,
     });
-    expect((await metrics.exposition(undefined)).body).not.to.contain('ratelimit_');
+    expect(textOf(await metrics.exposition(undefined))).not.to.contain('ratelimit_');
   });
 
   it('are empty where nothing is counted', async () => {
-    const { body, contentType } = await NO_METRICS.exposition('application/openmetrics-text');
-    expect(body).to.equal('# EOF\n');
-    expect(contentType).to.match(/^application\/openmetrics-text/);
+    const exposition = await NO_METRICS.exposition('application/openmetrics-text');
+    expect(textOf(exposition)).to.equal('# EOF\n');
+    expect(exposition.contentType).to.match(/^application\/openmetrics-text/);
     expect(NO_METRICS.statsd()).to.equal('');
   });
 

@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import {
   label,
   mergeFamilies,
+  textOf,
   writeExposition,
   type Family,
   type Sample,
@@ -25,7 +26,7 @@ const gauge = (value: number): Family => ({
 describe('the exposition', () => {
   it('escapes labels and help', async () => {
     expect(label('l', 'a"b\\c\nd')).to.equal('l="a\\"b\\\\c\\nd"');
-    expect((await writeExposition([counter(['', 1])], undefined)).body).to.equal(
+    expect(textOf(await writeExposition([counter(['', 1])], undefined))).to.equal(
       '# HELP a_total Some \\\\ help\\nin two lines.\n# TYPE a_total counter\na_total 1\n',
     );
   });
@@ -33,7 +34,7 @@ describe('the exposition', () => {
   it('writes numbers that are not finite as Prometheus does', async () => {
     const body: (string | undefined)[] = [];
     for (const value of [Infinity, -Infinity, NaN, 1e21, 0.5]) {
-      body.push((await writeExposition([gauge(value)], undefined)).body.split('\n')[2]);
+      body.push(textOf(await writeExposition([gauge(value)], undefined)).split('\n')[2]);
     }
     expect(body).to.deep.equal(['b +Inf', 'b -Inf', 'b NaN', 'b 1e+21', 'b 0.5']);
   });
@@ -43,7 +44,7 @@ describe('the exposition', () => {
       label('l', `${i} ${'😀é'.repeat(20)}`),
       i,
     ]);
-    const { body } = await writeExposition([counter(...samples)], undefined);
+    const body = textOf(await writeExposition([counter(...samples)], undefined));
     const lines = body.split('\n');
     expect(lines.length).to.equal(20_003);
     expect(lines[20_001]).to.equal(`a_total{l="19999 ${'😀é'.repeat(20)}"} 19999`);

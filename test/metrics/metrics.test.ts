@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { expect } from 'chai';
 import { loadConfig } from '../../src/config/load.js';
+import { textOf } from '../../src/metrics/exposition.js';
 import { Metrics, type MetricsOptions } from '../../src/metrics/metrics.js';
 import type {
   Decision,
@@ -149,7 +150,7 @@ function create(more: Partial<MetricsOptions> = {}): Metrics {
 
 /** The samples of one metric that are not 0, by labels. */
 async function read(metrics: Metrics, name: string): Promise<Record<string, number>> {
-  const { body } = await metrics.exposition(undefined);
+  const body = textOf(await metrics.exposition(undefined));
   const found: Record<string, number> = {};
   for (const line of body.split('\n')) {
     const [, own, labels = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
@@ -178,7 +179,7 @@ describe('Metrics', () => {
   });
 
   it('has every counter of a rule at 0 from the moment it is loaded', async () => {
-    const { body } = await metrics.exposition(undefined);
+    const body = textOf(await metrics.exposition(undefined));
     for (const outcome of ['allowed', 'rejected', 'shadow_rejected', 'policy_denied']) {
       expect(body).to.include(
         `weir_decisions_total{domain="shop",rule="user",outcome="${outcome}"} 0\n`,
@@ -285,7 +286,7 @@ describe('Metrics', () => {
     metrics.observeDecision(decide(shop, true, [{ entries: 'x=a' }], 'elsewhere'));
     expect(await outcomes(metrics, 'override')).to.deep.equal({ allowed: 1 });
     expect(await read(metrics, 'weir_unknown_domain_total')).to.deep.equal({ '': 1 });
-    expect((await metrics.exposition(undefined)).body).to.not.include('elsewhere');
+    expect(textOf(await metrics.exposition(undefined))).to.not.include('elsewhere');
   });
 
   for (const [requests, ratio, hits, used, near] of [
@@ -322,7 +323,7 @@ describe('Metrics', () => {
     metrics.observeDecision(decide(shop, true, [{ entries: 'user=a' }, { entries: 'ip=a' }]));
     expect(await outcomes(metrics, 'user')).to.deep.equal({ allowed: 3 });
     expect(await outcomes(metrics, 'override')).to.deep.equal({ allowed: 1 });
-    const { body } = await metrics.exposition(undefined);
+    const body = textOf(await metrics.exposition(undefined));
     expect(body).to.not.include('rule="ip"');
     expect(body).to.include('rule="new",outcome="allowed"} 0\n');
     expect(await read(metrics, 'weir_config_generation')).to.deep.equal({ '': 2 });
@@ -357,7 +358,7 @@ describe('Metrics', () => {
       'domain="shop",key1="x_a"': 1,
       'domain="shop",key1="x_b"': 1,
     });
-    const { body } = await many.exposition(undefined);
+    const body = textOf(await many.exposition(undefined));
     expect(body.match(/^weir_active_keys/gm)).to.have.length(20_001);
   });
 
@@ -372,7 +373,7 @@ describe('Metrics', () => {
 
   it('has as many series after 20,000 users and limits of their own as before', async () => {
     const seriesOf = async (): Promise<number> =>
-      (await metrics.exposition(undefined)).body.split('\n').length;
+      textOf(await metrics.exposition(undefined)).split('\n').length;
     metrics.observeDecision(decide(shop, true, [{ entries: 'x=a', override: true }]));
     const before = await seriesOf();
     for (let i = 0; i < 20_000; i++) {
@@ -452,7 +453,7 @@ descriptors:
     it('never shows a secret value', async () => {
       metrics = create();
       metrics.observeDecision(decide(detailed, true, [{ entries: 'token=hush' }]));
-      const { body } = await metrics.exposition(undefined);
+      const body = textOf(await metrics.exposition(undefined));
       expect(body).to.include('value="token=');
       expect(body).to.not.include('hush');
     });
@@ -474,7 +475,7 @@ descriptors:
     for (let i = 0; i < 100; i++) metrics.observeRequest('envoy', 0.0112);
     metrics.observeRequest('envoy', 0.001);
     metrics.observeRequest('envoy', 7);
-    const { body } = await metrics.exposition(undefined);
+    const body = textOf(await metrics.exposition(undefined));
     const bucket = (le: string): string =>
       new RegExp(`weir_request_duration_seconds_bucket\\{method="envoy",le="${le}"\\} (\\d+)`).exec(
         body,
@@ -493,7 +494,7 @@ descriptors:
   it('has durations in milliseconds too when asked', async () => {
     metrics = create({ alsoMilliseconds: true });
     metrics.observeRequest('json', 0.0112);
-    const { body } = await metrics.exposition(undefined);
+    const body = textOf(await metrics.exposition(undefined));
     expect(body).to.include('weir_request_duration_milliseconds_bucket{method="json",le="10"} 0\n');
     expect(body).to.include('weir_request_duration_milliseconds_bucket{method="json",le="15"} 1\n');
     expect(body).to.include('weir_request_duration_milliseconds_sum{method="json"} 11.2\n');
@@ -511,7 +512,7 @@ descriptors:
     metrics.undoFailed();
     metrics.evictionSeen(true, 17);
     metrics.deadlineExceeded();
-    const { body } = await metrics.exposition(undefined);
+    const body = textOf(await metrics.exposition(undefined));
     for (const line of [
       'weir_redis_errors_total{kind="timeout"} 1',
       'weir_redis_roundtrip_seconds_bucket{le="0.002"} 1',
@@ -546,10 +547,10 @@ ${['10.0.0.0/8', 'a|b:c', '\\"quoted\\\\', 'two\\nlines', '\u{1f600}', '', 'a\\t
     it('satisfies promtool, whatever the values', async () => {
       metrics = create({ processMetrics: true });
       metrics.configLoaded(odd);
-      const { body, contentType } = await metrics.exposition(undefined);
-      expect(contentType).to.equal('text/plain; version=0.0.4; charset=utf-8');
+      const exposition = await metrics.exposition(undefined);
+      expect(exposition.contentType).to.equal('text/plain; version=0.0.4; charset=utf-8');
       const checked = spawnSync('promtool', ['check', 'metrics'], {
-        input: body,
+        input: textOf(exposition),
         encoding: 'utf8',
       });
       expect([checked.status, checked.stderr + checked.stdout]).to.deep.equal([0, '']);
@@ -558,7 +559,7 @@ ${['10.0.0.0/8', 'a|b:c', '\\"quoted\\\\', 'two\\nlines', '\u{1f600}', '', 'a\\t
     it('has a series of its own for each rule', async () => {
       metrics = create();
       metrics.configLoaded(odd);
-      const { body } = await metrics.exposition(undefined);
+      const body = textOf(await metrics.exposition(undefined));
       const ratios = body.split('\n').filter((line) => line.startsWith('weir_reject_ratio{'));
       expect(new Set(ratios).size).to.equal(odd.rules.length);
     });
@@ -566,15 +567,18 @@ ${['10.0.0.0/8', 'a|b:c', '\\"quoted\\\\', 'two\\nlines', '\u{1f600}', '', 'a\\t
     it('is OpenMetrics for who asks for it, and classic again afterwards', async () => {
       metrics = create({ processMetrics: true });
       metrics.configLoaded(odd);
-      const { body, contentType } = await metrics.exposition(
+      const exposition = await metrics.exposition(
         'application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3',
       );
-      expect(contentType).to.equal('application/openmetrics-text; version=1.0.0; charset=utf-8');
+      const body = textOf(exposition);
+      expect(exposition.contentType).to.equal(
+        'application/openmetrics-text; version=1.0.0; charset=utf-8',
+      );
       expect(body).to.include('# TYPE weir_invalid_requests counter\n');
       expect(body).to.include('\nweir_invalid_requests_total 0\n');
       expect(body).to.include('le="1.0"} 0\n');
       expect(body.endsWith('# EOF\n')).to.equal(true);
-      const classic = (await metrics.exposition('text/plain')).body;
+      const classic = textOf(await metrics.exposition('text/plain'));
       expect(classic).to.include('# TYPE weir_invalid_requests_total counter\n');
       expect(classic).to.include('# TYPE process_cpu_seconds_total counter\n');
     });

@@ -189,8 +189,11 @@ export class CountingObserver implements TransportObserver {
     this.late++;
   }
 
-  exposition(accept: string | undefined): Promise<{ contentType: string; body: string }> {
-    return Promise.resolve({ contentType: 'text/plain', body: `accept ${accept ?? 'nothing'}\n` });
+  exposition(
+    accept: string | undefined,
+  ): Promise<{ contentType: string; body: readonly Buffer[] }> {
+    const body = ['accept ', `${accept ?? 'nothing'}\n`].map((text) => Buffer.from(text));
+    return Promise.resolve({ contentType: 'text/plain', body });
   }
 }
 
