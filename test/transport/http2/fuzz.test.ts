@@ -275,6 +275,7 @@ async function converse(seed: number): Promise<number> {
   // Of a socket, the server uses what this has, too.
   server.accept(wire as unknown as Socket);
   const [connection] = Reflect.get(server, 'connections') as Set<object>;
+  const streams = Reflect.get(connection ?? {}, 'streams') as object;
   const bytes = conversation(random, wire);
   const size = 1 + random(random(3) === 0 ? 20 : 30_000);
   for (let at = 0; at < bytes.length && !wire.destroyed && !wire.readableEnded; at += size) {
@@ -294,9 +295,10 @@ async function converse(seed: number): Promise<number> {
   if (wire.fault !== undefined) throw wire.fault as Error;
   expect(logger.lines).to.deep.equal([]);
   expect(Reflect.get(server, 'connections')).to.have.property('size', 0);
-  while (Reflect.get(connection ?? {}, 'unfinishedBytes') !== 0) await turn();
-  expect(connection).to.include({ unsentBytes: 0, unfinishedBytes: 0 });
-  expect(Reflect.get(connection ?? {}, 'calls')).to.have.property('size', 0);
+  expect(streams).to.have.property('unfinishedBytes').which.is.a('number');
+  while (Reflect.get(streams, 'unfinishedBytes') !== 0) await turn();
+  expect(streams).to.include({ unsentBytes: 0, unfinishedBytes: 0 });
+  expect(Reflect.get(streams, 'calls')).to.have.property('size', 0);
   return wire.answers;
 }
 
