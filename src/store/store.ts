@@ -97,13 +97,21 @@ export class StoreRequest {
 /** How long an undo may wait for its answer before it counts as failed. */
 const UNDO_PATIENCE_MS = 1000;
 
-/** What undoes the takes of these charges that are known; those in `undone` were dealt with before. */
+/**
+ * What undoes the takes of these charges that are known; those in `undone` were dealt with before. Not on a
+ * counter that the same request gives back to: how much of the take is still there is not known, and to
+ * take back more would let others pass.
+ */
 export function undoOf(request: StoreRequest, undone: Set<number>): StoreCharge[] {
   const undo: StoreCharge[] = [];
-  for (const [i, charge] of request.charges.entries()) {
+  const { charges } = request;
+  const givesBack = (key: string): boolean =>
+    charges.some((other) => other.mode === 'give_back' && other.key === key);
+  for (const [i, charge] of charges.entries()) {
     const outcome = request.outcomes[i];
     if (charge.mode !== 'take' || outcome?.taken !== true || undone.has(i)) continue;
     undone.add(i);
+    if (givesBack(charge.key)) continue;
     undo.push({ ...charge, role: 'shadow', mode: 'give_back', mark: outcome.mark ?? 0 });
   }
   return undo;
