@@ -20,6 +20,7 @@ const USERS = 40;
 const BEFORE_MS = 1000;
 const FAULT_MS = 4000;
 const AFTER_S = 3;
+const WARM_UP_S = 5;
 /** So many decisions of the store in a row, and it is back. */
 const IN_A_ROW = 100;
 const MOST_RECOVERY_MS = 2000;
@@ -188,8 +189,20 @@ function toTable(rows: readonly Row[]): string {
   return all.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 }
 
+/** Code gets warm: a service that has just started is slower, which is no matter of faults. */
+async function warmUp(): Promise<void> {
+  let sent = 0;
+  await openLoop(perSecond, WARM_UP_S, (done) => {
+    const request = encodeOne(`/${POLICIES[sent % POLICIES.length]}`, `w${sent++ % USERS}`);
+    caller.ask(request, () => {
+      done();
+    });
+  });
+}
+
 const rows: Row[] = [];
 try {
+  await warmUp();
   for (const [i, fault] of faults.entries()) {
     if (!fault.name.includes(only)) continue;
     const row = await measure(fault, i);
