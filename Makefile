@@ -26,9 +26,10 @@ test: node_modules/.package-lock.json tools build ## Lint, check types, run all 
 	@$(MAKE) --no-print-directory typecheck lint
 	@npm run --silent coverage
 
-bench: build tools ## Measure speed beside another server (PEER=command) or an empty handler, then Envoy at 20 ms
+bench: build tools ## Measure speed beside another server (PEER=command) or an empty handler, behind Envoy, with two workers
 	@node --import tsx bench/versus.ts
 	@node --import tsx bench/envoy.ts
+	@node --import tsx bench/workers.ts
 
 micro: node_modules/.package-lock.json tools ## Measure each step of a decision, each algorithm, each script
 	@node --expose-gc --max-semi-space-size=128 --min-semi-space-size=128 --import tsx bench/micro.ts
