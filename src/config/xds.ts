@@ -188,7 +188,8 @@ export class XdsConfigSource {
       () => undefined, // only an end from here makes it fail, and of that nobody need be told
     );
     // Threads that were ended take a moment to go.
-    this.loading = { end, over: Promise.all([load, this.loading?.over]) };
+    const before = this.loading?.over;
+    this.loading = { end, over: load.then(() => before) };
   }
 
   /** Accepts or refuses an answer, once it has been used or not. */

@@ -22,7 +22,7 @@ export interface Settings {
     readonly port: number;
     /** Listen on this unix socket instead of host and port. */
     readonly uds: string | undefined;
-    /** Decisions are answered on HTTP/2 streams, past the gRPC library. */
+    /** gRPC is served by our own HTTP/2 server, and not by the gRPC library. */
     readonly direct: boolean;
     readonly maxConnectionAgeMs: number;
     readonly graceMs: number;

@@ -99,7 +99,11 @@ const LISTEN = {
     'A connection is told to go away at this age, give or take 10 %',
   ),
   GRPC_MAX_CONNECTION_AGE_GRACE: honoured(duration(), '1h', 'and is closed after this much more'),
-  GRPC_MAX_MESSAGE_BYTES: honoured(integer(1024), '1048576', 'The largest request, in bytes'),
+  GRPC_MAX_MESSAGE_BYTES: honoured(
+    integer(1024, 8_388_608),
+    '1048576',
+    'The largest request, in bytes',
+  ),
   GRPC_MAX_CONCURRENT_STREAMS: honoured(
     integer(1),
     '1000',

@@ -97,6 +97,11 @@ export class CounterKeys {
     // A limit that a request brings does not come again.
     if (rule === undefined || ownValues) return this.make(limit, domain, entries, rule, ownValues);
     const last = this.last.get(limit);
+    if (!areShort(entries)) {
+      // What is remembered for as long as the limit lives must not be large.
+      this.last.delete(limit);
+      return this.make(limit, domain, entries, rule, ownValues);
+    }
     if (last === undefined) {
       const key = this.make(limit, domain, entries, rule, ownValues);
       this.last.set(limit, { domain, entries, rule, key });
@@ -134,6 +139,12 @@ export class CounterKeys {
 }
 
 /** Whether they would have the same keys. The values differ soonest, the last of them most. */
+function areShort(entries: readonly Entry[]): boolean {
+  let length = 0;
+  for (const { key, value } of entries) length += key.length + value.length;
+  return length <= MAX_KEY_LENGTH;
+}
+
 function same(a: readonly Entry[], b: readonly Entry[]): boolean {
   if (a.length !== b.length) return false;
   for (let i = a.length - 1; i >= 0; i--) {

@@ -9,6 +9,9 @@ const FRAME_BYTES = 32;
 /** A UTF-16 unit takes no more in UTF-8. */
 const MOST_UNIT_BYTES = 3;
 
+/** Room that is kept after a call that needed more. */
+const RETAINED_BYTES = 1_048_576;
+
 /** Calls are put together here, one at a time, and copied out. */
 let scratch = Buffer.allocUnsafe(16_384);
 
@@ -41,6 +44,7 @@ function encode(name: string, script: string, keys: readonly string[], argument:
   at = lineEnd(at);
   const bytes = Buffer.allocUnsafe(at);
   scratch.copy(bytes, 0, 0, at);
+  if (scratch.length > RETAINED_BYTES) scratch = Buffer.allocUnsafe(16_384);
   return bytes;
 }
 

@@ -66,6 +66,8 @@ export interface CallLimits {
 /** Carries calls over the connections that it is handed. */
 export interface CallServer {
   accept(connection: Socket): void;
+  /** Some call's message has come, and its answer has not gone yet, as far as is known here. */
+  readonly isAnswering: boolean;
   /** Every connection gets a GOAWAY; `done` is called when all have ended, which may be never. */
   shutdown(done: () => void): void;
   /** Cuts what is still open. */

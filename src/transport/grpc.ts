@@ -52,7 +52,7 @@ export interface GrpcOptions {
   /** How many bits of an IPv6 address count. */
   readonly ipv6Prefix: number;
   readonly envoy: envoy.EnvoyOptions;
-  /** Calls are carried by our own HTTP/2 server in place of the gRPC library; default false. */
+  /** Calls are carried by our own HTTP/2 server; without, by the gRPC library. */
   readonly direct?: boolean;
   /** A connection without calls for so long is closed; default a quarter of an hour. */
   readonly maxConnectionIdleMs?: number;
@@ -157,7 +157,8 @@ export class GrpcServer {
       this.server.shutdown(done);
       // It waits for peers that do not answer, too: without a call they are not worth waiting for.
       this.quiet = setTimeout(() => {
-        if (this.inFlight === 0) done();
+        if (this.inFlight === 0 && !this.server.isAnswering) done();
+        else this.quiet?.refresh();
       }, QUIET_MS);
     });
     clearTimeout(this.quiet);
@@ -218,8 +219,8 @@ export class GrpcServer {
     const { decisionTimeoutMs } = this.options;
     return (call, message) => {
       const receivedMs = performance.now();
-      this.inFlight++;
       const span = tracer?.start(door.name, (name) => call.header(name));
+      this.inFlight++;
       const fail = (error: unknown): void => {
         span?.failed(error);
         observer.observeRequest(door.name, (performance.now() - receivedMs) / 1000);
@@ -268,19 +269,27 @@ export class GrpcServer {
     this.unary.set(`/${service}/List`, (call) => {
       call.answer(encodeHealthList(health));
     });
-    this.streaming.set(`/${service}/Watch`, (call) => ({
-      message: (message) => {
-        try {
-          health.watch(decodeHealthRequest(message), call);
-        } catch (error) {
-          failWith(call, error);
-        }
-      },
-      ended: () => undefined,
-      closed: () => {
-        health.unwatch(call);
-      },
-    }));
+    this.streaming.set(`/${service}/Watch`, (call) => {
+      let asked = false;
+      return {
+        message: (message) => {
+          // Only the first says what is watched.
+          if (asked) return;
+          asked = true;
+          try {
+            health.watch(decodeHealthRequest(message), call);
+          } catch (error) {
+            failWith(call, error);
+          }
+        },
+        ended: () => {
+          if (!asked) call.fail(status.INTERNAL, 'the request ended before its message did');
+        },
+        closed: () => {
+          health.unwatch(call);
+        },
+      };
+    });
   }
 }
 

@@ -42,6 +42,8 @@ const MAX_STREAM_ID = 2_147_483_647;
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
 
 export class LibraryServer implements CallServer {
+  /** The library does not tell. */
+  readonly isAnswering = false;
   private readonly server: Server;
   private readonly injector: ConnectionInjector;
   private connections = 0;

@@ -37,7 +37,7 @@ export class Listener {
   ) {
     const { tls, logger } = options;
     if (tls === undefined) {
-      // Not half open: Node's HTTP/2 would not end its side when a client vanishes in mid-call.
+      // Not half open: a client that ends its side has gone, as far as calls are concerned.
       this.server = createServer({ allowHalfOpen: false, noDelay: true }, onConnection);
       this.stopWatching = () => undefined;
     } else {

@@ -62,11 +62,14 @@ function methodOf(handler: Handler, method: ServiceDefinition[string]): Streamin
     handler(stream);
     return {
       message: (bytes) => {
+        let request: unknown;
         try {
-          stream.emit('data', method.requestDeserialize(bytes));
+          request = method.requestDeserialize(bytes);
         } catch {
           call.fail(status.INTERNAL, 'malformed message');
+          return;
         }
+        stream.emit('data', request);
       },
       ended: () => stream.emit('end'),
       closed: () => undefined,

@@ -100,6 +100,11 @@ export class Call implements UnaryCall, StreamingCall {
     return this.head.patienceMs;
   }
 
+  /** A unary call's message has come; what was answered may still wait for its window. */
+  get isAnswering(): boolean {
+    return this.begun && !this.over;
+  }
+
   header(name: string): string | undefined {
     return this.head.fields.find((field) => field.name === name)?.value;
   }
@@ -241,7 +246,13 @@ export class Call implements UnaryCall, StreamingCall {
   private decompress(message: Buffer, encoding: 'gzip' | 'deflate', unary: UnaryMethod): void {
     const { connection } = this;
     const maxBytes = connection.maxMessageBytes;
+    // It is counted as a whole from here on, and no longer as the pieces that it came in.
+    this.release();
     this.countUnfinished(message.length);
+    if (this.over) {
+      connection.unfinishedBytes -= message.length;
+      return;
+    }
     decompress({
       encoding,
       message,

@@ -62,6 +62,10 @@ export class Connection implements StreamsConnection {
     this.startTimers();
   }
 
+  get isAnswering(): boolean {
+    return this.streams.isAnswering;
+  }
+
   flushSoon(): void {
     if (this.flushing) return;
     this.flushing = true;
@@ -169,6 +173,8 @@ export class Connection implements StreamsConnection {
     } else if (wasFull) this.decongest();
     if (!this.streams.isOver || socket.writableEnded) return;
     socket.end();
+    // Its end has to be heard, even if it was paused for not reading.
+    socket.resume();
     this.timers.after(this.limits.keepaliveTimeoutMs, () => {
       this.destroy();
     });

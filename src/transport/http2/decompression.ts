@@ -29,7 +29,6 @@ export function decompress(job: Decompression): void {
 }
 
 function run(job: Decompression): void {
-  running++;
   const algorithm = job.encoding === 'gzip' ? gunzip : inflate;
   algorithm(job.message, { maxOutputLength: job.maxBytes }, (error, plain) => {
     running--;
@@ -40,6 +39,7 @@ function run(job: Decompression): void {
       job.done(tooLarge ? 'too large' : 'malformed');
     }
   });
+  running++;
 }
 
 function runNext(): void {

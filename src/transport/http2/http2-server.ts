@@ -28,6 +28,11 @@ export class Http2Server implements CallServer {
     if (this.done !== undefined) connection.leave();
   }
 
+  get isAnswering(): boolean {
+    for (const connection of this.connections) if (connection.isAnswering) return true;
+    return false;
+  }
+
   shutdown(done: () => void): void {
     this.done = done;
     for (const connection of this.connections) connection.leave();

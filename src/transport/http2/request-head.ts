@@ -1,6 +1,7 @@
 /**
  * What the headers of a request say: which method is called, how long the caller waits, and whether
- * this is gRPC at all. Knows no connection.
+ * this is gRPC at all. What is forwarded nowhere is not looked at: odd bytes in fields, and content-length,
+ * as gRPC's own framing says where a message ends. Knows no connection.
  */
 import { status } from '@grpc/grpc-js';
 import type { Methods, StreamingMethod, UnaryMethod } from '../calls.js';

@@ -77,7 +77,8 @@ export class Streams implements CallConnection {
   /** One that goes on in CONTINUATION frames. */
   private block: HeaderBlock | undefined;
   private newest = 0;
-  /** Streams above this one are not taken any more. */
+  /** Streams above `lastTaken` are not taken any more. */
+  private refusing = false;
   private lastTaken = MAX_STREAM_ID;
   /** What has come since the client heard of a new window. */
   private receivedBytes = 0;
@@ -105,9 +106,15 @@ export class Streams implements CallConnection {
     return this.calls.size === 0;
   }
 
+  /** The message of some call has come, and its answer has not gone. */
+  get isAnswering(): boolean {
+    for (const call of this.calls.values()) if (call.isAnswering) return true;
+    return false;
+  }
+
   /** Nothing more is taken, and all that was is answered. */
   get isOver(): boolean {
-    return this.lastTaken !== MAX_STREAM_ID && this.calls.size === 0;
+    return this.refusing && this.calls.size === 0;
   }
 
   /** Says what a client may send. */
@@ -143,7 +150,8 @@ export class Streams implements CallConnection {
 
   /** From here on what the client opens is refused; it is told so. */
   refuseMore(): void {
-    if (this.lastTaken !== MAX_STREAM_ID) return;
+    if (this.refusing) return;
+    this.refusing = true;
     this.lastTaken = this.newest;
     this.writer.goAway(this.lastTaken, ERROR.none);
     this.flushSoon();
@@ -260,6 +268,7 @@ export class Streams implements CallConnection {
       case GOAWAY:
         if (stream !== 0) throw new ConnectionError(ERROR.protocol);
         if (end - from < 8) throw new ConnectionError(ERROR.frameSize);
+        this.patience.bear();
         break;
       case WINDOW_UPDATE:
         this.readWindowUpdate(bytes, from, end, stream);
@@ -288,7 +297,7 @@ export class Streams implements CallConnection {
     if (isLast) call.remoteEnded = true;
     if (to - padding > start) call.receive(bytes.subarray(start, to - padding));
     if (isLast) call.receiveEnd();
-    else this.widen(call, size);
+    else if (this.calls.get(stream) === call) this.widen(call, size);
   }
 
   /** What comes on a stream that is not open (any more). */
@@ -420,7 +429,10 @@ export class Streams implements CallConnection {
   ): void {
     const call = this.calls.get(stream);
     if (call === undefined) {
-      if (this.cutShort.has(stream)) return;
+      if (this.cutShort.has(stream)) {
+        this.patience.bear();
+        return;
+      }
       throw new ConnectionError(ERROR.streamClosed);
     }
     if (call.remoteEnded) throw new ConnectionError(ERROR.streamClosed);

@@ -194,6 +194,20 @@ describe('HTTP/2 calls', () => {
       });
     });
 
+    it('fail without a message, and heed no second one', async () => {
+      const silent = begin(WATCH_PATH);
+      client.send(frame(DATA, END_STREAM, silent, ''));
+      expect((await client.answer(silent)).trailers).to.include({ 'grpc-status': '13' });
+      const id = begin(WATCH_PATH);
+      const unknown = message(Buffer.from('0a0178', 'hex'));
+      client.send(frame(DATA, 0, id, message()), frame(DATA, 0, id, unknown));
+      await client.ping();
+      bench.health.set(false, '');
+      await client.ping();
+      const { messages } = client.answerNow(id);
+      expect(messages.map((m) => m.toString('hex'))).to.deep.equal([SERVING, '0802']);
+    });
+
     it('go on when the client has ended its side', async () => {
       const id = begin(WATCH_PATH);
       client.send(frame(DATA, END_STREAM, id, message()));

@@ -21,6 +21,7 @@ import {
   RawClient,
   settings,
   WATCH_PATH,
+  windowUpdate,
 } from './raw-client.js';
 
 const NO_ERROR = 0;
@@ -101,6 +102,20 @@ describe('HTTP/2 connections that end', () => {
       await pause(20);
       expect(client.closed).to.equal(false);
       answer();
+      expect((await client.answer(1)).trailers).to.deep.equal({ 'grpc-status': '0' });
+      expect(await client.ending()).to.equal(NO_ERROR);
+      await drained;
+    });
+
+    it('are not cut while an answer waits for its window', async () => {
+      await start({}, Buffer.concat([PREFACE, settings([4, 0])]));
+      client.send(call(1, NATIVE_PATH, GOOD));
+      await client.ping();
+      const drained = bench.server.drain({ delayMs: 0, timeoutMs: 5000 });
+      await acknowledge();
+      await pause(800);
+      expect(client.closed).to.equal(false);
+      client.send(windowUpdate(1, 1000));
       expect((await client.answer(1)).trailers).to.deep.equal({ 'grpc-status': '0' });
       expect(await client.ending()).to.equal(NO_ERROR);
       await drained;
