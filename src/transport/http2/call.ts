@@ -24,8 +24,8 @@ import {
   read32,
   type FrameWriter,
 } from './frames.js';
+import { GatheredBytes } from './gathered-bytes.js';
 import { ENCODINGS, type RequestHead } from './request-head.js';
-import { UnfinishedMessage } from './unfinished-message.js';
 
 /** What a call needs of its connection. */
 export interface CallConnection {
@@ -83,7 +83,8 @@ export class Call implements UnaryCall, StreamingCall {
   private begun = false;
   private responded = false;
   private ending = false;
-  private unfinished: UnfinishedMessage | undefined;
+  /** The beginning of a message. */
+  private unfinished: GatheredBytes | undefined;
   /** So much of it the connection counts. */
   private unfinishedBytes = 0;
   private unsent: Buffer[] | undefined;
@@ -120,7 +121,8 @@ export class Call implements UnaryCall, StreamingCall {
   /** Data have come. The bytes are good for the length of this call only. */
   receive(bytes: Buffer): void {
     if (this.over || this.begun) return;
-    const all = this.unfinished?.append(bytes) ?? bytes;
+    this.unfinished?.append(bytes);
+    const all = this.unfinished?.bytes ?? bytes;
     let at = 0;
     while (all.length - at >= PREFIX_BYTES) {
       const length = read32(all, at + 1);
@@ -283,8 +285,10 @@ export class Call implements UnaryCall, StreamingCall {
 
   /** From `at` on, what has come is the beginning of a message. */
   private keep(bytes: Buffer, at: number): void {
-    if (this.unfinished === undefined) this.unfinished = new UnfinishedMessage(bytes.subarray(at));
-    else if (at > 0) this.unfinished.drop(at);
+    if (this.unfinished === undefined) {
+      this.unfinished = new GatheredBytes();
+      this.unfinished.append(bytes, at);
+    } else if (at > 0) this.unfinished.drop(at);
     const more = this.unfinished.length - this.unfinishedBytes;
     this.unfinishedBytes += more;
     this.countUnfinished(more);
@@ -339,9 +343,9 @@ export class Call implements UnaryCall, StreamingCall {
 }
 
 /** As the protocol wants a status's message: printable ASCII but for the percent sign. */
-// Through bytes, so that half a character at its end does no harm.
 function percentEncode(text: string): string {
   if (!/[^ -$&-~]/.test(text)) return text;
+  // Through bytes, so that half a character at its end does no harm.
   return encodeURIComponent(Buffer.from(text).toString()).replace(
     /%(2[0-46-9A-F]|3[A-F]|40|5[B-F]|60|7[B-E])/g,
     (code) => decodeURIComponent(code),
